@@ -1,0 +1,123 @@
+// Engine: a model, its threads, and the sessions that use them. The whole public API of RocketKV.cpp
+// is engine.h, session.h, options.h and status.h.
+#ifndef RKV_ENGINE_H_
+#define RKV_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rkv/options.h"
+#include "rkv/session.h"
+#include "rkv/status.h"
+
+namespace rkv {
+
+struct ModelInfo {
+  std::string path;
+  std::string name;
+  std::string architecture;
+  std::string weight_types;
+  std::uint64_t parameters = 0;
+  std::uint64_t file_bytes = 0;
+  std::int32_t layers = 0;
+  std::int32_t embd = 0;
+  std::int32_t heads = 0;
+  std::int32_t kv_heads = 0;
+  std::int32_t head_dim = 0;
+  std::int32_t ff = 0;
+  std::int32_t vocab = 0;
+  std::int32_t trained_context = 0;
+  std::string rope;                    // "neox, base 1000000", "norm, base 500000, llama3 factors"
+  std::size_t kv_bytes_per_token = 0;  // Full-KV, all layers, in the engine's kv type
+};
+
+// What a prompt will need, computed before anything is allocated.
+struct MemoryPlan {
+  std::size_t kv_kept = 0;         // rows after the prompt, at most, with positions
+  std::size_t kv_index = 0;
+  std::size_t kv_layer = 0;        // one layer's full K/V
+  std::size_t scratch = 0;         // hidden states, piece buffers, expanded weights, thread scratch
+  std::size_t total() const { return kv_kept + kv_index + kv_layer + scratch; }
+};
+
+struct SessionOptions {
+  std::string policy = "rocketkv:budget=1024";
+  std::int32_t max_new_tokens = 256;  // m of the budget formulas
+};
+
+// Thread-safe: model facts and tokenizer. Prefill and the sessions share one thread pool: one
+// thread at a time may call them.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  // Opens a model. Errors: kNotFound, kDataLoss, kUnsupported about the file; kInvalidArgument for
+  // option values outside their range or a context above the model's.
+  static Result<std::unique_ptr<Engine>> Open(const EngineOptions& options);
+
+  virtual const ModelInfo& model() const = 0;
+  virtual const EngineOptions& options() const = 0;  // as in effect: threads and context filled in
+
+  // Text to ids as the model's file says (BOS included when the model adds it).
+  // Errors: kInvalidArgument for text that is not UTF-8 (names the byte offset).
+  virtual Result<std::vector<Token>> Tokenize(std::string_view text, bool add_special,
+                                              bool parse_special) const = 0;
+  // Ids of a conversation in the model's chat template, ending at the start of the answer. Text of
+  // the messages never becomes a control token. `chat_template`: empty for the model's own.
+  virtual Result<std::vector<Token>> TokenizeChat(std::span<const ChatMessage> messages,
+                                                  std::string_view chat_template) const = 0;
+  // Ids that continue a conversation whose last answer was generated in the session.
+  virtual Result<std::vector<Token>> TokenizeChatTurn(std::span<const ChatMessage> before,
+                                                      const ChatMessage& next,
+                                                      std::string_view chat_template) const = 0;
+  // Bytes of a token; empty for control tokens.
+  virtual std::string TokenText(Token token) const = 0;
+
+  // A new, empty session. Errors: those of the method string.
+  virtual Result<std::unique_ptr<Session>> NewSession(const SessionOptions& options) = 0;
+
+  // What one session with these options would need for a prompt of `tokens`.
+  virtual Result<MemoryPlan> PlanPrompt(const SessionOptions& options, std::int32_t tokens) const = 0;
+
+  // Appends a prompt to sessions of this engine, computing it once for all of them; each evicts by
+  // its own policy. With more than one, all must be empty. Afterwards their logits() are set.
+  // Errors: kInvalidArgument for an empty prompt, an id outside the vocabulary, a prompt that does not
+  // fit the context (names both numbers); kResourceExhausted when the memory plan does not fit
+  // (bytes needed, bytes available, largest context that fits), before anything is allocated;
+  // kCancelled when on_progress said so. After an error the sessions are as before, except that
+  // after kCancelled, or a lack of memory in mid-prefill, a session that held rows is lost: it
+  // answers every call with kInvalidArgument.
+  virtual Status Prefill(std::span<Session* const> sessions, std::span<const Token> prompt,
+                         const ProgressCallback& on_progress) = 0;
+};
+
+// One method that --kv understands, for listings.
+struct PolicyOption {
+  std::string name;
+  std::string default_value;
+  std::string help;
+};
+struct PolicyDescription {
+  std::string name;
+  std::string keeps;
+  std::string reads;
+  std::string state;
+  std::string source;
+  std::vector<PolicyOption> options;
+};
+std::vector<PolicyDescription> DescribePolicies();
+
+// Checks a method string without a model. Errors: kInvalidArgument, as NewSession.
+Status CheckPolicy(std::string_view policy);
+
+// "0.1.0".
+std::string_view Version();
+
+}  // namespace rkv
+
+#endif  // RKV_ENGINE_H_

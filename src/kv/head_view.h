@@ -1,0 +1,61 @@
+// HeadView and IndexView: what a kernel sees of one (layer, kv_head). Plain pointers, no ownership.
+#ifndef RKV_KV_HEAD_VIEW_H_
+#define RKV_KV_HEAD_VIEW_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kv/codec.h"
+
+namespace rkv::kv {
+
+// Rows in one block: a block of a 64-wide f16 head is 16 KiB, so that the unused tail of the last
+// block stays below 2 % of a 2,000-row head.
+inline constexpr std::int32_t kBlockRows = 64;
+
+// Rows [0, rows) of one (layer, kv_head), in ascending position order. Row r lies at
+// blocks[r / kBlockRows] + (r % kBlockRows) * row_bytes: key [head_dim], then value [head_dim].
+struct HeadView {
+  const std::byte* const* blocks = nullptr;
+  const std::int32_t* positions = nullptr;  // [rows] absolute positions, strictly ascending
+  std::int32_t rows = 0;
+  std::int32_t head_dim = 0;
+  Codec codec = Codec::kF16;
+
+  std::size_t row_bytes() const { return 2 * value_offset(); }
+  std::size_t value_offset() const {
+    return static_cast<std::size_t>(head_dim) * CodecBytes(codec);
+  }
+  const std::byte* Key(std::int32_t row) const {
+    return blocks[row / kBlockRows] + static_cast<std::size_t>(row % kBlockRows) * row_bytes();
+  }
+  const std::byte* Value(std::int32_t row) const { return Key(row) + value_offset(); }
+};
+
+// Minimum and maximum of the keys of each chunk, channel-major: one channel of all chunks is one
+// contiguous stream. Chunk b covers rows [b * chunk_rows, min((b + 1) * chunk_rows, rows)).
+// Numbers are stored in the rows' codec, so minima and maxima are exact.
+struct IndexView {
+  const std::byte* data = nullptr;
+  std::size_t stride = 0;  // numbers between two channels: chunks plus padding, never a power of two
+  std::int32_t head_dim = 0;
+  std::int32_t chunk_rows = 0;
+  std::int32_t rows = 0;
+  Codec codec = Codec::kF16;
+
+  std::int32_t chunks() const { return chunk_rows == 0 ? 0 : (rows + chunk_rows - 1) / chunk_rows; }
+  // [chunks] minima / maxima of one channel. With chunk_rows 1 both are the key itself, stored once.
+  const std::byte* Min(std::int32_t channel) const { return Channel(channel); }
+  const std::byte* Max(std::int32_t channel) const {
+    return Channel(chunk_rows == 1 ? channel : channel + head_dim);
+  }
+
+ private:
+  const std::byte* Channel(std::int32_t c) const {
+    return data + static_cast<std::size_t>(c) * stride * CodecBytes(codec);
+  }
+};
+
+}  // namespace rkv::kv
+
+#endif  // RKV_KV_HEAD_VIEW_H_
