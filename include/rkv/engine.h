@@ -1,5 +1,5 @@
-// Engine: a model, its threads, and the sessions that use them. The whole public API of RocketKV.cpp
-// is engine.h, session.h, options.h and status.h.
+// Engine: a model, its threads, and the sessions that use them. The whole public API of
+// RocketKV.cpp is engine.h, session.h, options.h and status.h.
 #ifndef RKV_ENGINE_H_
 #define RKV_ENGINE_H_
 
@@ -38,10 +38,10 @@ struct ModelInfo {
 
 // What a prompt will need, computed before anything is allocated.
 struct MemoryPlan {
-  std::size_t kv_kept = 0;         // rows after the prompt, at most, with positions
+  std::size_t kv_kept = 0;  // rows after the prompt, at most, with positions
   std::size_t kv_index = 0;
-  std::size_t kv_layer = 0;        // one layer's full K/V
-  std::size_t scratch = 0;         // hidden states, piece buffers, expanded weights, thread scratch
+  std::size_t kv_layer = 0;  // one layer's full K/V
+  std::size_t scratch = 0;   // hidden states, piece buffers, expanded weights, thread scratch
   std::size_t total() const { return kv_kept + kv_index + kv_layer + scratch; }
 };
 
@@ -82,12 +82,13 @@ class Engine {
   virtual Result<std::unique_ptr<Session>> NewSession(const SessionOptions& options) = 0;
 
   // What one session with these options would need for a prompt of `tokens`.
-  virtual Result<MemoryPlan> PlanPrompt(const SessionOptions& options, std::int32_t tokens) const = 0;
+  virtual Result<MemoryPlan> PlanPrompt(const SessionOptions& options,
+                                        std::int32_t tokens) const = 0;
 
   // Appends a prompt to sessions of this engine, computing it once for all of them; each evicts by
   // its own policy. With more than one, all must be empty. Afterwards their logits() are set.
-  // Errors: kInvalidArgument for an empty prompt, an id outside the vocabulary, a prompt that does not
-  // fit the context (names both numbers); kResourceExhausted when the memory plan does not fit
+  // Errors: kInvalidArgument for an empty prompt, an id outside the vocabulary, a prompt that does
+  // not fit the context (names both numbers); kResourceExhausted when the memory plan does not fit
   // (bytes needed, bytes available, largest context that fits), before anything is allocated;
   // kCancelled when on_progress said so. After an error the sessions are as before, except that
   // after kCancelled, or a lack of memory in mid-prefill, a session that held rows is lost: it

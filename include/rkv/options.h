@@ -23,12 +23,12 @@ enum class KvType : std::uint8_t { kF16, kBf16, kF32 };
 
 struct EngineOptions {
   std::string model_path;
-  int threads = 0;               // 0: the CPUs this process may use
-  std::int32_t context = 0;      // tokens a session may hold; 0: the model's trained context
+  int threads = 0;           // 0: the CPUs this process may use
+  std::int32_t context = 0;  // tokens a session may hold; 0: the model's trained context
   Compute compute = Compute::kAuto;
   KvType kv_type = KvType::kF16;
-  std::int32_t piece_tokens = 512;   // tokens of a prefill piece, [1, 65536]
-  std::size_t memory_limit = 0;      // bytes the engine may use beyond the weights; 0: what is free
+  std::int32_t piece_tokens = 512;  // tokens of a prefill piece, [1, 65536]
+  std::size_t memory_limit = 0;     // bytes the engine may use beyond the weights; 0: what is free
 };
 
 struct ChatMessage {
@@ -38,7 +38,7 @@ struct ChatMessage {
 
 // One step of a running prefill.
 struct PrefillProgress {
-  std::int32_t layer = 0;        // [0, layers)
+  std::int32_t layer = 0;  // [0, layers)
   std::int32_t layers = 0;
   std::int32_t tokens_done = 0;  // of this layer
   std::int32_t tokens = 0;
@@ -48,11 +48,11 @@ using ProgressCallback = std::function<bool(const PrefillProgress&)>;
 
 // llama.cpp's names and defaults, except that repeat_penalty looks at the last 64 tokens.
 struct SamplerOptions {
-  float temperature = 0.8f;      // 0: greedy
-  std::int32_t top_k = 40;       // 0: off
-  float top_p = 0.95f;           // 1: off
-  float min_p = 0.05f;           // 0: off
-  float repeat_penalty = 1.0f;   // 1: off
+  float temperature = 0.8f;     // 0: greedy
+  std::int32_t top_k = 40;      // 0: off
+  float top_p = 0.95f;          // 1: off
+  float min_p = 0.05f;          // 0: off
+  float repeat_penalty = 1.0f;  // 1: off
   std::int32_t repeat_last_n = 64;
   std::uint64_t seed = 0;
 };

@@ -17,21 +17,22 @@ namespace rkv {
 
 // Counts and times since the session began; read-only for callers.
 struct SessionStats {
-  std::int32_t prompt_tokens = 0;      // of all prompts
-  std::int32_t generated_tokens = 0;   // decode steps, the one that ends a prompt left out
+  std::int32_t prompt_tokens = 0;     // of all prompts
+  std::int32_t generated_tokens = 0;  // decode steps, the one that ends a prompt left out
   double prefill_seconds = 0;
   double decode_seconds = 0;
 
   // Bytes of keys and values. full: what Full-KV would hold for the tokens seen.
   std::size_t kv_bytes_full = 0;
-  std::size_t kv_bytes_kept = 0;       // blocks and positions
+  std::size_t kv_bytes_kept = 0;  // blocks and positions
   std::size_t kv_bytes_index = 0;
   std::size_t kv_bytes_parked = 0;
-  std::size_t kv_bytes_peak = 0;       // rows and index, highest moment, one layer's full K/V included
-  std::size_t kv_bytes_layer = 0;      // one layer's full K/V: what the prefill holds besides
-  double tokens_kept = 0;              // rows a kv_head holds now, mean over layers and heads
-  double tokens_read_per_step = 0;     // tokens' worth of traffic of a kv_head and step, estimate included
-  double dense_share = 0;              // of the (kv_head, step) reads that took all rows
+  std::size_t kv_bytes_peak = 0;   // rows and index, highest moment, one layer's full K/V included
+  std::size_t kv_bytes_layer = 0;  // one layer's full K/V: what the prefill holds besides
+  double tokens_kept = 0;          // rows a kv_head holds now, mean over layers and heads
+  double tokens_read_per_step =
+      0;                   // tokens' worth of traffic of a kv_head and step, estimate included
+  double dense_share = 0;  // of the (kv_head, step) reads that took all rows
 
   std::map<std::string, double> stage_seconds;  // "prefill.linear", "decode.select", …
   std::vector<std::string> warnings;
@@ -64,15 +65,16 @@ class Session {
   virtual std::span<const float> logits() const = 0;
 
   // Samples and decodes until a stop. `on_text` may be empty.
-  // Errors: kInvalidArgument for sampler values outside their range, kCancelled when on_text said so
-  // (what was generated stays in the session). The session needs a prompt first.
+  // Errors: kInvalidArgument for sampler values outside their range, kCancelled when on_text said
+  // so (what was generated stays in the session). The session needs a prompt first.
   virtual Result<GenerateResult> Generate(const GenerateOptions& options,
                                           const TextCallback& on_text) = 0;
 
   virtual SessionStats stats() const = 0;
 
   // Rows that (layer, kv_head) holds, as absolute positions.
-  virtual std::vector<std::int32_t> KeptPositions(std::int32_t layer, std::int32_t kv_head) const = 0;
+  virtual std::vector<std::int32_t> KeptPositions(std::int32_t layer,
+                                                  std::int32_t kv_head) const = 0;
 };
 
 }  // namespace rkv

@@ -12,10 +12,10 @@ namespace rkv {
 
 enum class Code : int {
   kOk = 0,
-  kInvalidArgument,    // the caller can fix the request: a flag, an option, a prompt that is too long
-  kNotFound,           // a file, tensor, model or session does not exist
-  kDataLoss,           // a file is truncated or corrupt
-  kUnsupported,        // valid, but this build cannot do it
+  kInvalidArgument,  // the caller can fix the request: a flag, an option, a prompt that is too long
+  kNotFound,         // a file, tensor, model or session does not exist
+  kDataLoss,         // a file is truncated or corrupt
+  kUnsupported,      // valid, but this build cannot do it
   kResourceExhausted,  // memory or KV blocks ran out; retry later or smaller
   kCancelled,          // the caller asked to stop
   kInternal,           // a bug of ours that did not justify an abort
@@ -42,8 +42,10 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}                                 // NOLINT(google-explicit-constructor)
-  Result(Status status) : state_(std::move(status)) { assert(!error().ok()); }  // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(Status status) : state_(std::move(status)) {
+    assert(!error().ok());
+  }  // NOLINT(google-explicit-constructor)
 
   bool has_value() const { return std::holds_alternative<T>(state_); }
   explicit operator bool() const { return has_value(); }

@@ -35,13 +35,13 @@ struct PartialSoftmax {
 // A run of prompt tokens against one kv_head. Token i of the run is stored at row first_row + i and
 // attends to rows [0, first_row + i].
 struct PrefillTile {
-  const float* q = nullptr;     // token i, head g: q + i * q_stride + g * head_dim
-  std::size_t q_stride = 0;     // numbers between two tokens
+  const float* q = nullptr;  // token i, head g: q + i * q_stride + g * head_dim
+  std::size_t q_stride = 0;  // numbers between two tokens
   std::int32_t tokens = 0;
   std::int32_t group = 1;
   std::int32_t first_row = 0;
-  float scale = 1.0f;           // of the scores, 1 / sqrt(head_dim) in most models
-  float* out = nullptr;         // as q, with out_stride
+  float scale = 1.0f;    // of the scores, 1 / sqrt(head_dim) in most models
+  float* out = nullptr;  // as q, with out_stride
   std::size_t out_stride = 0;
 };
 
@@ -64,7 +64,8 @@ struct Backend {
   void (*store_rows)(kv::Codec codec, std::int32_t head_dim, const float* keys, const float* values,
                      std::size_t stride, std::span<std::byte* const> rows);
 
-  // Exact causal attention of one tile; bound by compute: tokens * group * rows * head_dim * 4 flop.
+  // Exact causal attention of one tile; bound by compute: tokens * group * rows * head_dim * 4
+  // flop.
   void (*prefill_tile)(const PrefillTile& tile, const kv::HeadView& head, Scratch& scratch);
 
   // Attention of one token's group over `rows`; bound by bytes: count * row_bytes, read once for

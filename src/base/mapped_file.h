@@ -20,8 +20,8 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
-  // Errors: kNotFound if it cannot be opened, kInvalidArgument for a folder or another thing that is
-  // no regular file, kDataLoss if it is empty.
+  // Errors: kNotFound if it cannot be opened, kInvalidArgument for a folder or another thing that
+  // is no regular file, kDataLoss if it is empty.
   static Result<MappedFile> Open(const std::string& path);
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }

@@ -43,20 +43,22 @@ class ThreadPool {
  private:
   void WorkerLoop(int index);
   void RunTasks(int index);
+  // Spins for a moment, then sleeps, until ready() holds; what makes it hold is followed by Notify.
+  template <class Ready>
+  void Wait(const Ready& ready);
+  void Notify();
 
   std::vector<Scratch> scratch_;
   std::vector<std::thread> workers_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::condition_variable done_;
-  std::atomic<std::uint64_t> generation_{0};
-  std::atomic<std::int64_t> next_{0};
-  std::atomic<int> running_{0};
-  std::int64_t tasks_ = 0;
-  const Task* task_ = nullptr;
+  std::atomic<std::uint64_t> round_{0};  // one more for every ParallelFor
+  std::atomic<std::int64_t> next_{0};    // the next task of this round
+  std::atomic<int> busy_{0};             // workers that have not finished this round
   std::atomic<bool> stop_{false};
-  int sleepers_ = 0;       // guarded by mutex_
-  bool caller_sleeps_ = false;  // guarded by mutex_
+  std::int64_t tasks_ = 0;  // of this round; written before round_
+  const Task* task_ = nullptr;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<int> sleepers_{0};
 };
 
 // Threads to use by default: the CPUs this process may run on (affinity and cgroup quota).

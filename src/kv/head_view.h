@@ -37,14 +37,16 @@ struct HeadView {
 // Numbers are stored in the rows' codec, so minima and maxima are exact.
 struct IndexView {
   const std::byte* data = nullptr;
-  std::size_t stride = 0;  // numbers between two channels: chunks plus padding, never a power of two
+  std::size_t stride =
+      0;  // numbers between two channels: chunks plus padding, never a power of two
   std::int32_t head_dim = 0;
   std::int32_t chunk_rows = 0;
   std::int32_t rows = 0;
   Codec codec = Codec::kF16;
 
   std::int32_t chunks() const { return chunk_rows == 0 ? 0 : (rows + chunk_rows - 1) / chunk_rows; }
-  // [chunks] minima / maxima of one channel. With chunk_rows 1 both are the key itself, stored once.
+  // [chunks] minima / maxima of one channel. With chunk_rows 1 both are the key itself, stored
+  // once.
   const std::byte* Min(std::int32_t channel) const { return Channel(channel); }
   const std::byte* Max(std::int32_t channel) const {
     return Channel(chunk_rows == 1 ? channel : channel + head_dim);

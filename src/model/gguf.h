@@ -21,19 +21,20 @@ namespace rkv::model {
 struct GgufArray {
   std::uint32_t type = 0;  // GGUF value type of the elements
   std::uint64_t count = 0;
-  std::span<const std::byte> bytes;            // numbers and bools, little endian, packed
-  std::vector<std::string_view> strings;       // when type is string
+  std::span<const std::byte> bytes;       // numbers and bools, little endian, packed
+  std::vector<std::string_view> strings;  // when type is string
 };
 
 // Integers widen to i64 / u64 by their sign.
-using GgufValue = std::variant<std::uint64_t, std::int64_t, double, bool, std::string_view, GgufArray>;
+using GgufValue =
+    std::variant<std::uint64_t, std::int64_t, double, bool, std::string_view, GgufArray>;
 
 struct GgufTensor {
   std::string name;
-  std::uint32_t type = 0;             // ggml_type
-  std::vector<std::int64_t> dims;     // ggml order: dims[0] is the row length
+  std::uint32_t type = 0;          // ggml_type
+  std::vector<std::int64_t> dims;  // ggml order: dims[0] is the row length
   std::size_t bytes = 0;
-  std::span<const std::byte> data;    // inside the file
+  std::span<const std::byte> data;  // inside the file
 };
 
 // A view of the parsed file: valid as long as the bytes it was parsed from.
@@ -48,20 +49,21 @@ struct GgufFile {
   const GgufValue* FindValue(std::string_view key) const;
 };
 
-// Parses and checks a whole GGUF v2 or v3 file: magic, version, counts against the bytes left, value
-// and tensor types, strings, duplicate names, dimensions (1 to 4, none 0, products in 64 bits), rows
-// a multiple of the type's block, alignment (a power of two, 8 to 65536), offsets aligned, inside the
-// file and not overlapping.
-// Errors: kDataLoss (what is wrong, where: key, tensor or byte offset) and kUnsupported (a version,
-// byte order or tensor type that this build does not know). Never reads outside `file`, never
-// allocates more than a few times the file's size.
+// Parses and checks a whole GGUF v2 or v3 file: magic, version, counts against the bytes left,
+// value and tensor types, strings, duplicate names, dimensions (1 to 4, none 0, products in 64
+// bits), rows a multiple of the type's block, alignment (a power of two, 8 to 65536), offsets
+// aligned, inside the file and not overlapping. Errors: kDataLoss (what is wrong, where: key,
+// tensor or byte offset) and kUnsupported (a version, byte order or tensor type that this build
+// does not know). Never reads outside `file`, never allocates more than a few times the file's
+// size.
 Result<GgufFile> ParseGguf(std::span<const std::byte> file);
 
 // Checks what the tokenizer library trusts: types and lengths of tokenizer.* keys, ids inside the
 // vocabulary, merges of two parts, UTF-8. Errors: kDataLoss names the key.
 Status CheckTokenizerKeys(const GgufFile& file);
 
-// Typed access. Missing keys give kNotFound (or the default), wrong types kDataLoss; both name the key.
+// Typed access. Missing keys give kNotFound (or the default), wrong types kDataLoss; both name the
+// key.
 Result<std::int64_t> GetInt(const GgufFile& file, std::string_view key);
 Result<double> GetFloat(const GgufFile& file, std::string_view key);
 Result<std::string_view> GetString(const GgufFile& file, std::string_view key);

@@ -17,7 +17,7 @@ enum class RopeScaling : std::uint8_t { kNone, kLinear, kYarn, kLongRope };
 
 // One row of the table of architectures: what differs between families of one forward pass.
 struct Architecture {
-  std::string_view name;   // general.architecture
+  std::string_view name;  // general.architecture
   RopeOrder rope_order;
 };
 
@@ -27,11 +27,11 @@ std::span<const Architecture> Architectures();
 struct RopeParams {
   RopeOrder order = RopeOrder::kNorm;
   RopeScaling scaling = RopeScaling::kNone;
-  std::int32_t dims = 0;            // rotated numbers of a head (n_rot)
+  std::int32_t dims = 0;  // rotated numbers of a head (n_rot)
   float freq_base = 10000.0f;
-  float freq_scale = 1.0f;          // 1 / factor
-  float ext_factor = 0.0f;          // yarn mix: 1 with yarn, else 0
-  float attn_factor = 1.0f;         // magnitude of cos and sin (before yarn's own)
+  float freq_scale = 1.0f;   // 1 / factor
+  float ext_factor = 0.0f;   // yarn mix: 1 with yarn, else 0
+  float attn_factor = 1.0f;  // magnitude of cos and sin (before yarn's own)
   float beta_fast = 32.0f;
   float beta_slow = 1.0f;
   std::int32_t original_context = 0;
@@ -40,17 +40,17 @@ struct RopeParams {
 
 struct HyperParams {
   std::string architecture;
-  std::string name;                 // general.name, or empty
+  std::string name;  // general.name, or empty
   std::int32_t layers = 0;
-  std::int32_t embd = 0;            // width of the hidden state
-  std::int32_t heads = 0;           // H
-  std::int32_t kv_heads = 0;        // Hkv
-  std::int32_t head_dim = 0;        // d
+  std::int32_t embd = 0;      // width of the hidden state
+  std::int32_t heads = 0;     // H
+  std::int32_t kv_heads = 0;  // Hkv
+  std::int32_t head_dim = 0;  // d
   std::int32_t ff = 0;
   std::int32_t vocab = 0;
-  std::int32_t context = 0;         // trained context length
+  std::int32_t context = 0;  // trained context length
   float rms_eps = 1e-5f;
-  float attention_scale = 0.0f;     // of the scores
+  float attention_scale = 0.0f;  // of the scores
   RopeParams rope;
 
   std::int32_t group() const { return heads / kv_heads; }

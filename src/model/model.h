@@ -21,15 +21,15 @@ namespace rkv::model {
 struct LayerWeights {
   std::vector<float> attn_norm;  // [embd]
   Linear q, k, v, o;
-  std::vector<float> ffn_norm;   // [embd]
+  std::vector<float> ffn_norm;  // [embd]
   Linear gate, up, down;
 };
 
 // Immutable and thread-safe after Load. Weights stay in the mapped file.
 class Model {
  public:
-  // Errors: those of MappedFile::Open, ParseGguf, CheckTokenizerKeys, ReadHyperParams; kDataLoss names
-  // a missing tensor or one whose shape is not what the hyper-parameters say (both shapes).
+  // Errors: those of MappedFile::Open, ParseGguf, CheckTokenizerKeys, ReadHyperParams; kDataLoss
+  // names a missing tensor or one whose shape is not what the hyper-parameters say (both shapes).
   static Result<std::unique_ptr<Model>> Load(const std::string& path);
   ~Model();
   Model(const Model&) = delete;

@@ -38,10 +38,10 @@ class Tokenizer {
   virtual bool adds_bos() const = 0;
 
   // Text and ids of a conversation in the model's own template (or `name_or_template`, llama.cpp's
-  // names such as "chatml"), ending with the start of an answer. Content is tokenised apart from the
-  // template, so that special-token text inside it stays text. Exactly one BOS when the model wants one.
-  // Errors: kUnsupported when the template is unknown (names --chat-template); kInvalidArgument when
-  // there is none and none was given.
+  // names such as "chatml"), ending with the start of an answer. Content is tokenised apart from
+  // the template, so that special-token text inside it stays text. Exactly one BOS when the model
+  // wants one. Errors: kUnsupported when the template is unknown (names --chat-template);
+  // kInvalidArgument when there is none and none was given.
   virtual Result<std::vector<Token>> EncodeChat(std::span<const ChatMessage> messages,
                                                 std::string_view name_or_template) const = 0;
   // Ids of what a further turn adds to a conversation: the text after the last answer of

@@ -35,8 +35,8 @@ struct TurnShape {
 struct Needs {
   std::int32_t window = 0;      // last prompt queries whose attention mass Evict reads; 0 for none
   std::int32_t chunk_rows = 0;  // keep a ChunkIndex of this chunk length; 0 for none
-  // The last prompt token: false, it is fed as the first decode step, so that the window ends before
-  // it (RocketKV's accuracy script); true, it belongs to the prefill (its SCBench script).
+  // The last prompt token: false, it is fed as the first decode step, so that the window ends
+  // before it (RocketKV's accuracy script); true, it belongs to the prefill (its SCBench script).
   bool prefill_last_token = false;
 };
 
@@ -51,7 +51,8 @@ struct HeadPrefill {
 struct LayerPrefill {
   TurnShape shape;
   std::int32_t layer = 0;
-  std::int32_t window = 0;  // queries that made up the mass: min(Needs::window, tokens of this prompt)
+  std::int32_t window =
+      0;  // queries that made up the mass: min(Needs::window, tokens of this prompt)
   std::span<const HeadPrefill> heads;
   const attention::Backend* backend = nullptr;
   Scratch* scratch = nullptr;
@@ -86,7 +87,8 @@ class Policy {
     (void)shape;
     return {};
   }
-  // Rows that one kv_head holds right after the first prompt and at most later, for the memory plan.
+  // Rows that one kv_head holds right after the first prompt and at most later, for the memory
+  // plan.
   virtual std::int64_t RowsKept(const TurnShape& shape) const { return shape.prompt_tokens; }
   // Once a layer and turn: fills keep[kv_head] (one per head of `in`, given as "all").
   virtual Status Evict(const LayerPrefill& in, std::span<Rows> keep) const {
@@ -120,8 +122,8 @@ struct PolicyInfo {
 const std::vector<PolicyInfo>& KnownPolicies();
 
 // Creates the method named by `spec`, e.g. "rocketkv:budget=512,window_size=32".
-// Errors: kInvalidArgument for an unknown method or option (with the nearest and all names), a value
-// that is no number or out of range (with the range), an option given twice.
+// Errors: kInvalidArgument for an unknown method or option (with the nearest and all names), a
+// value that is no number or out of range (with the range), an option given twice.
 Result<std::unique_ptr<const Policy>> MakePolicy(std::string_view spec);
 
 // The numbers that a method derives for a shape, as name and value pairs, for `--explain` and JSON.
