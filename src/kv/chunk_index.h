@@ -11,7 +11,8 @@
 
 namespace rkv::kv {
 
-// Kept equal to what a rebuild from the rows would give (policy specification, property U7).
+// Kept equal to what a rebuild from the rows would give (policy specification, property U7), bit by
+// bit: -0 counts as less than 0, a NaN as beyond the infinity of its sign.
 // Not thread-safe. `meter` must outlive the index.
 // Source: RocketKV, arXiv:2502.14051, section 3.3 (HSA step 0).
 class ChunkIndex {
@@ -40,8 +41,11 @@ class ChunkIndex {
                            std::int64_t rows);
 
  private:
-  Status Reserve(std::int32_t rows);
-  void TakeRow(const HeadView& head, std::int32_t row);
+  // Chunks that fit into `data_`.
+  std::int64_t Room() const;
+  // Moves the index into a buffer for `chunks` chunks.
+  Status Reserve(std::int64_t chunks);
+  void TakeRows(const HeadView& head);
 
   std::int32_t head_dim_;
   Codec codec_;

@@ -54,6 +54,11 @@ class HeadStore {
   void CheckInvariants() const;
 
  private:
+  // Allocates up to, or frees down to, `blocks` blocks; the meter follows. A failed AddBlocks
+  // changes nothing.
+  Status AddBlocks(std::size_t blocks);
+  void DropBlocks(std::size_t blocks);
+
   std::int32_t head_dim_;
   Codec codec_;
   BlockPool* pool_;
