@@ -18,15 +18,15 @@ using Token = std::int32_t;
 // reference.
 enum class Compute : std::uint8_t { kAuto, kF32 };
 
-// How keys and values are stored.
-enum class KvType : std::uint8_t { kF16, kBf16, kF32 };
+// How keys and values are stored. kAuto: f16, or f32 when Compute is kF32.
+enum class KvType : std::uint8_t { kAuto, kF16, kBf16, kF32 };
 
 struct EngineOptions {
   std::string model_path;
   int threads = 0;           // 0: the CPUs this process may use
   std::int32_t context = 0;  // tokens a session may hold; 0: the model's trained context
   Compute compute = Compute::kAuto;
-  KvType kv_type = KvType::kF16;
+  KvType kv_type = KvType::kAuto;
   std::int32_t piece_tokens = 512;  // tokens of a prefill piece, [1, 65536]
   std::size_t memory_limit = 0;     // bytes the engine may use beyond the weights; 0: what is free
 };

@@ -58,7 +58,8 @@ class Session {
 
   // Feeds one token and returns the logits that follow it, [vocab]; valid until the next call.
   // Errors: kInvalidArgument for an id outside the vocabulary, kResourceExhausted when the context
-  // is full (names it); the session is then as before.
+  // is full (names it), the session is then as before; kResourceExhausted when the system has no
+  // memory left, the session is then lost and answers every call with kInvalidArgument.
   virtual Result<std::span<const float>> Decode(Token token) = 0;
 
   // Logits after the last token seen, [vocab]. Empty before the first prompt.

@@ -103,18 +103,25 @@ void ThreadPool::ParallelFor(std::int64_t tasks, const Task& task) {
     return;
   }
   UseOneGemmThread();  // the caller may be a new thread
+  if (tasks == 1 || workers_.empty()) {
+    RunHere(tasks, task);
+    return;
+  }
   tasks_ = tasks;
   task_ = &task;
   next_.store(0);
-  if (tasks == 1 || workers_.empty()) {
-    RunTasks(0);
-    return;
-  }
   busy_.store(static_cast<int>(workers_.size()));
   round_.fetch_add(1);
   Notify();
   RunTasks(0);
   Wait([&] { return busy_.load() == 0; });
+}
+
+void ThreadPool::RunHere(std::int64_t tasks, const Task& task) {
+  const Worker worker{0, scratch_[0]};
+  for (std::int64_t i = 0; i < tasks; ++i) {
+    task(i, worker);
+  }
 }
 
 int DefaultThreads() {

@@ -39,6 +39,8 @@ class ThreadPool {
   // when all are done. Which member runs a task must not change its result.
   // Cost: about a microsecond while workers still spin, a wake-up (tens) once they sleep.
   void ParallelFor(std::int64_t tasks, const Task& task);
+  // The same on the calling thread alone, for tasks smaller than a wake-up.
+  void RunHere(std::int64_t tasks, const Task& task);
 
  private:
   void WorkerLoop(int index);

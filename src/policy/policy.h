@@ -21,6 +21,7 @@ namespace rkv::policy {
 struct Rows {
   bool all = true;
   std::vector<std::int32_t> list;  // read only when !all
+  double estimate = 0;             // rows' worth of traffic that choosing them took (Select only)
 };
 
 // What a policy derives its numbers from. Fixed in a session's first turn (specification 2.1 g).

@@ -1,0 +1,268 @@
+#include "engine/decode.h"
+
+#include <algorithm>
+#include <span>
+
+#include "base/clock.h"
+#include "model/ops.h"
+
+namespace rkv::engine {
+namespace {
+
+using attention::GroupQuery;
+using attention::PartialSoftmax;
+using attention::RowList;
+
+// Rows a task attends to. A function of the row count alone, so that sums are grouped alike for any
+// number of threads; small enough that two threads share even 256 rows evenly.
+std::int32_t SpanRows(std::int32_t rows) {
+  const std::int32_t sixteenth = (rows / 16 + 63) / 64 * 64;
+  return std::clamp(sixteenth, 64, 512);
+}
+
+struct SpanTask {
+  std::int32_t head;
+  std::int32_t begin;
+  std::int32_t count;
+};
+
+// One decoder layer for one token; the state that its steps share.
+class DecodeLayer {
+ public:
+  DecodeLayer(const Runtime& runtime, SessionState& session, DecodeBuffers& buffers)
+      : runtime_(runtime), params_(runtime.params()), session_(session), b_(buffers) {}
+
+  Status Run(std::int32_t layer) {
+    const model::LayerWeights& w = runtime_.model->layer(layer);
+    LayerCache& cache = session_.layers[static_cast<std::size_t>(layer)];
+    {
+      const StageTimer timer(&session_.stage_seconds["decode.linear"]);
+      model::RmsNorm(b_.x, w.attn_norm, params_.rms_eps, b_.norm);
+      MatVec({{&w.q, b_.q.data()}, {&w.k, b_.k.data()}, {&w.v, b_.v.data()}}, b_.norm.data());
+    }
+    {
+      const StageTimer timer(&session_.stage_seconds["decode.append"]);
+      if (Status status = Append(cache); !status.ok()) {
+        return status;
+      }
+    }
+    {
+      const StageTimer timer(&session_.stage_seconds["decode.select"]);
+      if (Status status = Select(layer, cache); !status.ok()) {
+        return status;
+      }
+    }
+    {
+      const StageTimer timer(&session_.stage_seconds["decode.attend"]);
+      Attend(cache);
+    }
+    const StageTimer timer(&session_.stage_seconds["decode.linear"]);
+    MatVec({{&w.o, b_.delta.data()}}, b_.attention.data());
+    model::AddTo(b_.x, b_.delta);
+    model::RmsNorm(b_.x, w.ffn_norm, params_.rms_eps, b_.norm);
+    MatVec({{&w.gate, b_.gate.data()}, {&w.up, b_.up.data()}}, b_.norm.data());
+    model::SiluMul(b_.gate, b_.up);
+    MatVec({{&w.down, b_.delta.data()}}, b_.gate.data());
+    model::AddTo(b_.x, b_.delta);
+    return {};
+  }
+
+ private:
+  void MatVec(std::initializer_list<model::MatVecJob> jobs, const float* x) {
+    model::MatVec({jobs.begin(), jobs.size()}, x, runtime_.compute, *runtime_.pool);
+  }
+
+  // Rotates q and k, stores the token's row in every head and takes it into the index.
+  Status Append(LayerCache& cache) {
+    const model::Rope& rope = runtime_.model->rope();
+    rope.Apply(b_.angles, b_.q.data(), params_.heads, params_.head_dim);
+    rope.Apply(b_.angles, b_.k.data(), params_.kv_heads, params_.head_dim);
+    const auto d = static_cast<std::size_t>(params_.head_dim);
+    for (std::size_t h = 0; h < cache.heads.size(); ++h) {
+      const Result<std::int32_t> row = cache.heads[h].Extend(1, session_.position);
+      if (!row) {
+        return row.error();
+      }
+      std::byte* place = cache.heads[h].MutableRow(*row);
+      runtime_.backend->store_rows(runtime_.codec, params_.head_dim, b_.k.data() + h * d,
+                                   b_.v.data() + h * d, d, {&place, 1});
+      if (!cache.indexes.empty()) {
+        if (Status status = cache.indexes[h].Append(cache.heads[h].view()); !status.ok()) {
+          return status;
+        }
+      }
+    }
+    return {};
+  }
+
+  GroupQuery Query(std::size_t head) const {
+    const std::size_t width = static_cast<std::size_t>(params_.group()) *
+                              static_cast<std::size_t>(params_.head_dim);
+    return {b_.q.data() + head * width, params_.group()};
+  }
+
+  Status Select(std::int32_t layer, const LayerCache& cache) {
+    const auto heads = static_cast<std::int64_t>(cache.heads.size());
+    const auto select = [&](std::int64_t task, const ThreadPool::Worker& worker) {
+      const auto h = static_cast<std::size_t>(task);
+      policy::HeadDecode in;
+      in.shape = session_.shape;
+      in.layer = layer;
+      in.view = cache.heads[h].view();
+      in.index = cache.indexes.empty() ? kv::IndexView{} : cache.indexes[h].view();
+      in.query = Query(h);
+      in.scale = params_.attention_scale;
+      in.backend = runtime_.backend;
+      in.scratch = &worker.scratch;
+      b_.read[h].all = true;
+      b_.read[h].estimate = 0;
+      b_.select_status[h] = session_.policy->Select(in, b_.read[h]);
+    };
+    if (session_.needs.chunk_rows > 0) {
+      runtime_.pool->ParallelFor(heads, select);
+    } else {  // nothing is scored: not worth a parallel region
+      runtime_.pool->RunHere(heads, select);
+    }
+    for (std::size_t h = 0; h < cache.heads.size(); ++h) {
+      if (!b_.select_status[h].ok()) {
+        return b_.select_status[h];
+      }
+      CountRead(b_.read[h], cache.heads[h].rows());
+    }
+    return {};
+  }
+
+  void CountRead(const policy::Rows& read, std::int32_t rows) {
+    session_.reads.rows +=
+        read.estimate + (read.all ? rows : static_cast<double>(read.list.size()));
+    session_.reads.reads += 1;
+    session_.reads.dense += read.all ? 1 : 0;
+  }
+
+  static RowList Selected(const policy::Rows& read, const kv::HeadStore& head) {
+    if (read.all) {
+      return {nullptr, head.rows()};
+    }
+    return {read.list.data(), static_cast<std::int32_t>(read.list.size())};
+  }
+
+  // Splits the selected rows into spans, attends to each, merges the spans of a head in order.
+  void Attend(const LayerCache& cache) {
+    spans_.clear();
+    std::ranges::fill(b_.attention, 0.0f);  // what a head that reads nothing gives
+    for (std::size_t h = 0; h < cache.heads.size(); ++h) {
+      const std::int32_t count = Selected(b_.read[h], cache.heads[h]).count;
+      const std::int32_t span = SpanRows(count);
+      for (std::int32_t begin = 0; begin < count; begin += span) {
+        spans_.push_back({static_cast<std::int32_t>(h), begin, std::min(span, count - begin)});
+      }
+    }
+    const std::size_t floats = StateFloats();
+    b_.partial.resize(std::max(b_.partial.size(), spans_.size() * floats));
+    runtime_.pool->ParallelFor(
+        static_cast<std::int64_t>(spans_.size()),
+        [&](std::int64_t task, const ThreadPool::Worker&) {
+          AttendSpan(cache, spans_[static_cast<std::size_t>(task)], static_cast<std::size_t>(task));
+        });
+    MergeSpans();
+  }
+
+  std::size_t StateFloats() const {
+    const auto group = static_cast<std::size_t>(params_.group());
+    return group * (static_cast<std::size_t>(params_.head_dim) + 2);
+  }
+
+  PartialSoftmax State(std::size_t task) {
+    const auto group = static_cast<std::size_t>(params_.group());
+    float* acc = b_.partial.data() + task * StateFloats();
+    float* max = acc + group * static_cast<std::size_t>(params_.head_dim);
+    return {acc, max, max + group};
+  }
+
+  void AttendSpan(const LayerCache& cache, const SpanTask& span, std::size_t task) {
+    const auto h = static_cast<std::size_t>(span.head);
+    kv::HeadView view = cache.heads[h].view();
+    RowList rows = Selected(b_.read[h], cache.heads[h]);
+    if (rows.list != nullptr) {
+      rows = {rows.list + span.begin, span.count};
+    } else {  // a range starts at row 0 of a view: shift the view by whole blocks
+      view.blocks += span.begin / kv::kBlockRows;
+      view.positions += span.begin;
+      view.rows = span.count;
+      rows = {nullptr, span.count};
+    }
+    runtime_.backend->decode_rows(Query(h), view, rows, params_.attention_scale, State(task));
+  }
+
+  void MergeSpans() {
+    const auto width = static_cast<std::size_t>(params_.group()) *
+                       static_cast<std::size_t>(params_.head_dim);
+    for (std::size_t first = 0; first < spans_.size();) {
+      const std::int32_t head = spans_[first].head;
+      std::size_t next = first + 1;
+      for (; next < spans_.size() && spans_[next].head == head; ++next) {
+        attention::MergePartial(State(next), params_.group(), params_.head_dim, State(first));
+      }
+      attention::FinishPartial(State(first), params_.group(), params_.head_dim,
+                               b_.attention.data() + static_cast<std::size_t>(head) * width);
+      first = next;
+    }
+  }
+
+  const Runtime& runtime_;
+  const model::HyperParams& params_;
+  SessionState& session_;
+  DecodeBuffers& b_;
+  std::vector<SpanTask> spans_;
+};
+
+static_assert(64 % kv::kBlockRows == 0, "spans of a range must begin at a block");
+
+}  // namespace
+
+void DecodeBuffers::Resize(const model::HyperParams& params) {
+  const auto size = [](std::int32_t n) { return static_cast<std::size_t>(n); };
+  x.resize(size(params.embd));
+  norm.resize(size(params.embd));
+  delta.resize(size(params.embd));
+  q.resize(size(params.q_width()));
+  attention.resize(size(params.q_width()));
+  k.resize(size(params.kv_width()));
+  v.resize(size(params.kv_width()));
+  gate.resize(size(params.ff));
+  up.resize(size(params.ff));
+  angles.resize(size(params.rope.dims));
+  read.resize(size(params.kv_heads));
+  select_status.resize(size(params.kv_heads));
+}
+
+void ComputeLogits(const Runtime& runtime, const float* x, std::vector<float>& norm,
+                   std::vector<float>& logits) {
+  const model::HyperParams& params = runtime.params();
+  norm.resize(static_cast<std::size_t>(params.embd));
+  logits.resize(static_cast<std::size_t>(params.vocab));
+  model::RmsNorm({x, norm.size()}, runtime.model->output_norm(), params.rms_eps, norm);
+  const model::MatVecJob job{&runtime.model->output(), logits.data()};
+  model::MatVec({&job, 1}, norm.data(), runtime.compute, *runtime.pool);
+}
+
+Status DecodeToken(const Runtime& runtime, Token token, SessionState& session,
+                   DecodeBuffers& buffers) {
+  const model::HyperParams& params = runtime.params();
+  buffers.Resize(params);
+  model::ExpandRow(runtime.model->embedding(), token, buffers.x);
+  runtime.model->rope().Angles(session.position, buffers.angles);
+  DecodeLayer layer(runtime, session, buffers);
+  for (std::int32_t l = 0; l < params.layers; ++l) {
+    if (Status status = layer.Run(l); !status.ok()) {
+      session.lost = true;
+      return status;
+    }
+  }
+  session.position += 1;
+  const StageTimer timer(&session.stage_seconds["decode.output"]);
+  ComputeLogits(runtime, buffers.x.data(), buffers.norm, session.logits);
+  return {};
+}
+
+}  // namespace rkv::engine

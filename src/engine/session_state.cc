@@ -1,0 +1,53 @@
+#include "engine/session_state.h"
+
+#include <utility>
+
+namespace rkv::engine {
+
+SessionState::SessionState(const Runtime& runtime, std::unique_ptr<const policy::Policy> method,
+                           std::int32_t max_new)
+    : policy(std::move(method)),
+      max_new_tokens(max_new),
+      pool(kv::HeadStore::BlockBytes(runtime.params().head_dim, runtime.codec)) {
+  const model::HyperParams& params = runtime.params();
+  layers.resize(static_cast<std::size_t>(params.layers));
+  for (LayerCache& layer : layers) {
+    layer.heads.reserve(static_cast<std::size_t>(params.kv_heads));
+    for (std::int32_t h = 0; h < params.kv_heads; ++h) {
+      layer.heads.emplace_back(params.head_dim, runtime.codec, pool, meter);
+    }
+  }
+}
+
+Status SessionState::BeginFirstTurn(std::int32_t tokens, const Runtime& runtime) {
+  const model::HyperParams& params = runtime.params();
+  shape = {.prompt_tokens = tokens,
+           .max_new_tokens = max_new_tokens,
+           .head_dim = params.head_dim,
+           .group = params.group()};
+  if (Status status = policy->CheckShape(shape); !status.ok()) {
+    return status;
+  }
+  needs = policy->needs(shape);
+  for (LayerCache& layer : layers) {
+    layer.indexes.clear();
+    for (std::int32_t h = 0; needs.chunk_rows > 0 && h < params.kv_heads; ++h) {
+      layer.indexes.emplace_back(params.head_dim, runtime.codec, needs.chunk_rows, meter);
+    }
+  }
+  return {};
+}
+
+void SessionState::Clear() {
+  for (LayerCache& layer : layers) {
+    layer.indexes.clear();
+    for (kv::HeadStore& head : layer.heads) {
+      head.Truncate(0);
+    }
+  }
+  pool.Trim();
+  position = 0;
+  logits.clear();
+}
+
+}  // namespace rkv::engine
