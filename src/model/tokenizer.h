@@ -37,15 +37,26 @@ class Tokenizer {
   virtual Token eos() const = 0;
   virtual bool adds_bos() const = 0;
 
-  // Text and ids of a conversation in the model's own template (or `name_or_template`, llama.cpp's
-  // names such as "chatml"), ending with the start of an answer. Content is tokenised apart from
-  // the template, so that special-token text inside it stays text. Exactly one BOS when the model
-  // wants one. Errors: kUnsupported when the template is unknown (names --chat-template);
-  // kInvalidArgument when there is none and none was given.
+  // The model's own chat template as its file has it; empty when there is none.
+  virtual std::string chat_template_source() const = 0;
+
+  // Ids of a conversation in the model's own template (empty `name_or_template`), or in another:
+  // llama.cpp's names such as "chatml", or a template's source that libllama recognises. They end
+  // with the start of an answer. Control tokens come from the template alone: text of a message
+  // that spells one stays text. Otherwise the ids are those of the whole rendered text. Exactly one
+  // BOS when the model wants one, never an EOS at the end. Templates are libllama's versions: a
+  // default system prompt of the model's own source is not written.
+  // Errors: kUnsupported when the template is unknown (names --chat-template) or has no place for a
+  // message; kInvalidArgument when there is none and none was given, for no messages, for a role
+  // other than system, user and assistant, for content that is not UTF-8 (message and byte offset)
+  // or that this vocabulary merges into a control token.
   virtual Result<std::vector<Token>> EncodeChat(std::span<const ChatMessage> messages,
                                                 std::string_view name_or_template) const = 0;
-  // Ids of what a further turn adds to a conversation: the text after the last answer of
-  // `messages_before`, up to the start of the next answer. Same errors.
+  // Ids of what a further turn adds to a conversation: what the template writes after the last
+  // answer of `messages_before` (first of all its end-of-turn token, which generation ended with
+  // but did not feed), up to the start of the next answer. No BOS is added.
+  // Errors: as EncodeChat, and kInvalidArgument unless `messages_before` ends with an assistant
+  // message and `next` is of another role.
   virtual Result<std::vector<Token>> EncodeChatTurn(std::span<const ChatMessage> messages_before,
                                                     const ChatMessage& next,
                                                     std::string_view name_or_template) const = 0;
