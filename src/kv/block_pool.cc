@@ -15,10 +15,9 @@ constexpr std::size_t kSlabBytes = std::size_t{2} << 20;  // one huge page
 }  // namespace
 
 BlockPool::BlockPool(std::size_t block_bytes)
-    : block_bytes_((block_bytes + kPage - 1) / kPage * kPage),
-      slab_blocks_(block_bytes_ >= kSlabBytes ? 1
-                                              : (kSlabBytes + block_bytes_ - 1) / block_bytes_) {
+    : block_bytes_((block_bytes + kPage - 1) / kPage * kPage) {
   Check(block_bytes > 0 && block_bytes_ >= block_bytes, "block size out of range");
+  slab_blocks_ = block_bytes_ >= kSlabBytes ? 1 : (kSlabBytes + block_bytes_ - 1) / block_bytes_;
 }
 
 Result<std::byte*> BlockPool::Allocate() {

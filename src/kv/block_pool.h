@@ -34,7 +34,7 @@ class BlockPool {
 
  private:
   std::size_t block_bytes_;
-  std::size_t slab_blocks_;
+  std::size_t slab_blocks_ = 1;
   std::vector<Buffer> slabs_;
   std::set<std::byte*> free_;  // by address
   std::size_t used_ = 0;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstring>
+#include <string>
 
 #include "base/check.h"
 #include "base/half.h"
@@ -46,10 +47,9 @@ Result<Codec> ParseCodec(std::string_view name) {
     }
   }
   const std::string_view nearest = NearestName(name, kNames);
-  return Status(Code::kInvalidArgument,
-                fmt::format("unknown KV type '{}'{}; known: {}", name,
-                            nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest),
-                            fmt::join(kNames, ", ")));
+  const std::string hint = nearest.empty() ? "" : fmt::format("did you mean '{}'? ", nearest);
+  return Status(Code::kInvalidArgument, fmt::format("unknown KV type '{}'; {}known: {}", name, hint,
+                                                    fmt::join(kNames, ", ")));
 }
 
 void EncodeRow(Codec codec, std::span<const float> from, std::byte* to) {
