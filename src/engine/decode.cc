@@ -96,8 +96,8 @@ class DecodeLayer {
   }
 
   GroupQuery Query(std::size_t head) const {
-    const std::size_t width = static_cast<std::size_t>(params_.group()) *
-                              static_cast<std::size_t>(params_.head_dim);
+    const std::size_t width =
+        static_cast<std::size_t>(params_.group()) * static_cast<std::size_t>(params_.head_dim);
     return {b_.q.data() + head * width, params_.group()};
   }
 
@@ -159,11 +159,11 @@ class DecodeLayer {
     }
     const std::size_t floats = StateFloats();
     b_.partial.resize(std::max(b_.partial.size(), spans_.size() * floats));
-    runtime_.pool->ParallelFor(
-        static_cast<std::int64_t>(spans_.size()),
-        [&](std::int64_t task, const ThreadPool::Worker&) {
-          AttendSpan(cache, spans_[static_cast<std::size_t>(task)], static_cast<std::size_t>(task));
-        });
+    runtime_.pool->ParallelFor(static_cast<std::int64_t>(spans_.size()),
+                               [&](std::int64_t task, const ThreadPool::Worker&) {
+                                 AttendSpan(cache, spans_[static_cast<std::size_t>(task)],
+                                            static_cast<std::size_t>(task));
+                               });
     MergeSpans();
   }
 
@@ -195,8 +195,8 @@ class DecodeLayer {
   }
 
   void MergeSpans() {
-    const auto width = static_cast<std::size_t>(params_.group()) *
-                       static_cast<std::size_t>(params_.head_dim);
+    const auto width =
+        static_cast<std::size_t>(params_.group()) * static_cast<std::size_t>(params_.head_dim);
     for (std::size_t first = 0; first < spans_.size();) {
       const std::int32_t head = spans_[first].head;
       std::size_t next = first + 1;

@@ -14,9 +14,9 @@ namespace rkv::engine {
 // Working memory of one decoded token, kept between tokens.
 struct DecodeBuffers {
   std::vector<float> x, norm, q, k, v, attention, gate, up, delta, angles;
-  std::vector<float> partial;             // softmax states of all (kv_head, span) tasks
-  std::vector<policy::Rows> read;         // of each kv_head
-  std::vector<Status> select_status;      // of each kv_head
+  std::vector<float> partial;         // softmax states of all (kv_head, span) tasks
+  std::vector<policy::Rows> read;     // of each kv_head
+  std::vector<Status> select_status;  // of each kv_head
   void Resize(const model::HyperParams& params);
 };
 

@@ -25,7 +25,7 @@ struct LayerCache {
 
 // Sums over decode steps, for the means in SessionStats.
 struct ReadTotals {
-  double rows = 0;       // rows' worth of traffic over all (kv_head, step) reads
+  double rows = 0;  // rows' worth of traffic over all (kv_head, step) reads
   std::int64_t reads = 0;
   std::int64_t dense = 0;
 };

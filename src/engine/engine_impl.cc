@@ -1,0 +1,243 @@
+#include "engine/engine_impl.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "engine/memory_plan.h"
+#include "engine/model_info.h"
+#include "engine/prefill.h"
+
+namespace rkv::engine {
+namespace {
+
+kv::Codec CodecOf(KvType type) {
+  switch (type) {
+    case KvType::kF32:
+      return kv::Codec::kF32;
+    case KvType::kBf16:
+      return kv::Codec::kBf16;
+    default:
+      return kv::Codec::kF16;
+  }
+}
+
+}  // namespace
+
+EngineImpl::EngineImpl(const EngineOptions& options, std::unique_ptr<model::Model> model)
+    : options_(options), model_(std::move(model)), pool_(options.threads) {
+  runtime_.model = model_.get();
+  runtime_.pool = &pool_;
+  runtime_.backend = &attention::CpuBackend();
+  runtime_.compute = options.compute;
+  runtime_.codec = CodecOf(options.kv_type);
+  runtime_.piece_tokens = options.piece_tokens;
+  runtime_.context = options.context;
+  info_ = DescribeModel(*model_, runtime_.codec);
+}
+
+Result<std::vector<Token>> EngineImpl::Tokenize(std::string_view text, bool add_special,
+                                                bool parse_special) const {
+  return model_->tokenizer().Encode(text, add_special, parse_special);
+}
+
+Result<std::vector<Token>> EngineImpl::TokenizeChat(std::span<const ChatMessage> messages,
+                                                    std::string_view chat_template) const {
+  return model_->tokenizer().EncodeChat(messages, chat_template);
+}
+
+Result<std::vector<Token>> EngineImpl::TokenizeChatTurn(std::span<const ChatMessage> before,
+                                                        const ChatMessage& next,
+                                                        std::string_view chat_template) const {
+  return model_->tokenizer().EncodeChatTurn(before, next, chat_template);
+}
+
+std::string EngineImpl::TokenText(Token token) const {
+  return model_->tokenizer().Piece(token, false);
+}
+
+Result<std::unique_ptr<Session>> EngineImpl::NewSession(const SessionOptions& options) {
+  if (options.max_new_tokens < 1) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("max_new_tokens must be at least 1, got {}", options.max_new_tokens));
+  }
+  Result<std::unique_ptr<const policy::Policy>> method = policy::MakePolicy(options.policy);
+  if (!method) {
+    return method.error();
+  }
+  return std::unique_ptr<Session>(
+      std::make_unique<SessionImpl>(runtime_, std::move(*method), options.max_new_tokens));
+}
+
+Result<MemoryPlan> EngineImpl::PlanPrompt(const SessionOptions& options,
+                                          std::int32_t tokens) const {
+  Result<std::unique_ptr<const policy::Policy>> method = policy::MakePolicy(options.policy);
+  if (!method) {
+    return method.error();
+  }
+  const policy::TurnShape shape = {.prompt_tokens = tokens,
+                                   .max_new_tokens = options.max_new_tokens,
+                                   .head_dim = runtime_.params().head_dim,
+                                   .group = runtime_.params().group()};
+  if (Status status = (*method)->CheckShape(shape); !status.ok()) {
+    return status;
+  }
+  return PlanMemory(runtime_, **method, shape, 0, tokens);
+}
+
+Status EngineImpl::CheckPrompt(std::span<SessionImpl* const> sessions,
+                               std::span<const Token> prompt) const {
+  if (prompt.empty()) {
+    return {Code::kInvalidArgument, "the prompt is empty"};
+  }
+  for (const Token token : prompt) {
+    if (token < 0 || token >= runtime_.params().vocab) {
+      return {Code::kInvalidArgument, fmt::format("token id {} is outside the vocabulary [0, {})",
+                                                  token, runtime_.params().vocab)};
+    }
+  }
+  for (SessionImpl* session : sessions) {
+    if (session->state().lost) {
+      return {Code::kInvalidArgument,
+              "this session lost rows when an earlier call failed; start a new one"};
+    }
+    if (sessions.size() > 1 && !session->state().empty()) {
+      return {Code::kInvalidArgument, "only empty sessions can share one prefill"};
+    }
+  }
+  const std::int64_t used = sessions[0]->position();
+  const auto tokens = static_cast<std::int64_t>(prompt.size());
+  if (used + tokens >= runtime_.context) {  // one place stays for an answer
+    const std::string held = used == 0 ? "" : fmt::format(" after {} earlier tokens", used);
+    return {
+        Code::kInvalidArgument,
+        fmt::format("the prompt has {} tokens{}, but the context holds {} (at least one of them "
+                    "for the answer)",
+                    tokens, held, runtime_.context)};
+  }
+  return {};
+}
+
+std::size_t EngineImpl::BytesNeeded(std::span<SessionImpl* const> sessions,
+                                    std::int32_t tokens) const {
+  std::size_t sum = 0;
+  for (SessionImpl* session : sessions) {
+    const SessionState& state = session->state();
+    policy::TurnShape shape = state.shape;
+    if (state.empty()) {
+      shape = {.prompt_tokens = tokens,
+               .max_new_tokens = state.max_new_tokens,
+               .head_dim = runtime_.params().head_dim,
+               .group = runtime_.params().group()};
+    }
+    const std::int32_t held =
+        state.position;  // at most; what it holds already is counted off below
+    const MemoryPlan plan = PlanMemory(runtime_, *state.policy, shape, held, tokens);
+    const std::size_t own = plan.kv_kept + plan.kv_index;
+    sum += own - std::min(own, state.meter.bytes());
+    if (session == sessions[0]) {
+      sum += plan.kv_layer + plan.scratch;
+    }
+  }
+  return sum;
+}
+
+Status EngineImpl::CheckMemory(std::span<SessionImpl* const> sessions, std::int32_t tokens) const {
+  const std::size_t available =
+      options_.memory_limit > 0 ? options_.memory_limit : AvailableMemory();
+  const std::size_t needed = BytesNeeded(sessions, tokens);
+  if (needed <= available) {
+    return {};
+  }
+  std::int32_t fits = 0;
+  for (std::int32_t low = 1, high = tokens; low <= high;) {  // bytes grow with tokens
+    const std::int32_t middle = low + (high - low) / 2;
+    if (BytesNeeded(sessions, middle) <= available) {
+      fits = middle;
+      low = middle + 1;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return {
+      Code::kResourceExhausted,
+      fmt::format("the prompt of {} tokens needs {} bytes ({}) beyond the weights, {} bytes ({}) "
+                  "are available; the largest prompt that fits has {} tokens",
+                  tokens, needed, HumanBytes(needed), available, HumanBytes(available), fits)};
+}
+
+Status EngineImpl::Prefill(std::span<Session* const> sessions, std::span<const Token> prompt,
+                           const ProgressCallback& on_progress) {
+  if (sessions.empty()) {
+    return {Code::kInvalidArgument, "a prefill needs at least one session"};
+  }
+  std::vector<SessionImpl*> ours;
+  for (Session* session : sessions) {
+    auto* impl = dynamic_cast<SessionImpl*>(session);
+    if (impl == nullptr || &impl->runtime() != &runtime_) {
+      return {Code::kInvalidArgument, "a session belongs to another engine"};
+    }
+    if (std::ranges::find(ours, impl) != ours.end()) {
+      return {Code::kInvalidArgument, "a session is given twice"};
+    }
+    ours.push_back(impl);
+  }
+  if (Status status = CheckPrompt(ours, prompt); !status.ok()) {
+    return status;
+  }
+  const auto tokens = static_cast<std::int32_t>(prompt.size());
+  if (Status status = CheckMemory(ours, tokens); !status.ok()) {
+    return status;
+  }
+  return RunPrefill(ours, prompt, on_progress);
+}
+
+Status EngineImpl::RunPrefill(std::span<SessionImpl* const> sessions, std::span<const Token> prompt,
+                              const ProgressCallback& on_progress) {
+  const auto tokens = static_cast<std::int32_t>(prompt.size());
+  std::vector<SessionState*> states;
+  for (SessionImpl* session : sessions) {
+    SessionState& state = session->state();
+    if (state.empty()) {
+      if (Status status = state.BeginFirstTurn(tokens, runtime_); !status.ok()) {
+        return status;
+      }
+    }
+    states.push_back(&state);
+  }
+  bool whole = false;
+  for (const SessionState* state : states) {
+    whole = whole || state->needs.prefill_last_token;
+  }
+  for (const SessionState* state : states) {
+    if (whole && state->needs.window > 0 && !state->needs.prefill_last_token) {
+      return {Code::kInvalidArgument,
+              "sessions with last_token=prefill and last_token=decode cannot share one prefill"};
+    }
+  }
+  const double start = NowSeconds();
+  const std::span<const Token> body = whole ? prompt : prompt.first(prompt.size() - 1);
+  if (!body.empty()) {
+    if (Status status = engine::Prefill(runtime_, states, body, whole).Run(on_progress);
+        !status.ok()) {
+      return status;
+    }
+  }
+  const double shared = NowSeconds() - start;
+  for (SessionImpl* session : sessions) {
+    const double own = NowSeconds();
+    if (!whole) {
+      if (Status status = session->FinishPrompt(prompt.back()); !status.ok()) {
+        return status;
+      }
+    }
+    session->state().prompt_tokens += tokens;
+    session->state().prefill_seconds += shared + NowSeconds() - own;
+  }
+  return {};
+}
+
+}  // namespace rkv::engine

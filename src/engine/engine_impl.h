@@ -1,0 +1,53 @@
+// EngineImpl: the public Engine.
+#ifndef RKV_ENGINE_ENGINE_IMPL_H_
+#define RKV_ENGINE_ENGINE_IMPL_H_
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/runtime.h"
+#include "engine/session_impl.h"
+#include "rkv/engine.h"
+
+namespace rkv::engine {
+
+class EngineImpl final : public Engine {
+ public:
+  // REQUIRES: options checked, `model` loaded.
+  EngineImpl(const EngineOptions& options, std::unique_ptr<model::Model> model);
+
+  const ModelInfo& model() const override { return info_; }
+  const EngineOptions& options() const override { return options_; }
+  Result<std::vector<Token>> Tokenize(std::string_view text, bool add_special,
+                                      bool parse_special) const override;
+  Result<std::vector<Token>> TokenizeChat(std::span<const ChatMessage> messages,
+                                          std::string_view chat_template) const override;
+  Result<std::vector<Token>> TokenizeChatTurn(std::span<const ChatMessage> before,
+                                              const ChatMessage& next,
+                                              std::string_view chat_template) const override;
+  std::string TokenText(Token token) const override;
+  Result<std::unique_ptr<Session>> NewSession(const SessionOptions& options) override;
+  Result<MemoryPlan> PlanPrompt(const SessionOptions& options, std::int32_t tokens) const override;
+  Status Prefill(std::span<Session* const> sessions, std::span<const Token> prompt,
+                 const ProgressCallback& on_progress) override;
+
+ private:
+  Status CheckPrompt(std::span<SessionImpl* const> sessions, std::span<const Token> prompt) const;
+  Status CheckMemory(std::span<SessionImpl* const> sessions, std::int32_t tokens) const;
+  std::size_t BytesNeeded(std::span<SessionImpl* const> sessions, std::int32_t tokens) const;
+  Status RunPrefill(std::span<SessionImpl* const> sessions, std::span<const Token> prompt,
+                    const ProgressCallback& on_progress);
+
+  EngineOptions options_;
+  std::unique_ptr<model::Model> model_;
+  ThreadPool pool_;
+  Runtime runtime_;
+  ModelInfo info_;
+};
+
+}  // namespace rkv::engine
+
+#endif  // RKV_ENGINE_ENGINE_IMPL_H_

@@ -1,0 +1,118 @@
+#include "engine/memory_plan.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "kv/chunk_index.h"
+#include "kv/head_store.h"
+
+namespace rkv::engine {
+namespace {
+
+std::size_t Size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+// Blocks and positions of `rows` rows in every kv_head of one layer.
+std::size_t LayerRowBytes(const Runtime& runtime, std::int64_t rows) {
+  const model::HyperParams& params = runtime.params();
+  const std::size_t block =
+      (kv::HeadStore::BlockBytes(params.head_dim, runtime.codec) + 4095) / 4096 * 4096;
+  const std::size_t blocks = Size((rows + kv::kBlockRows - 1) / kv::kBlockRows);
+  return Size(params.kv_heads) * (blocks * block + Size(rows) * sizeof(std::int32_t));
+}
+
+std::size_t ExpandedLayerBytes(const Runtime& runtime) {
+  std::size_t most = 0;
+  for (std::int32_t l = 0; l < runtime.params().layers; ++l) {
+    const model::LayerWeights& w = runtime.model->layer(l);
+    std::size_t sum = 0;
+    for (const model::Linear* linear : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down}) {
+      sum += model::ExpandedLinear::Bytes(*linear, runtime.compute);
+    }
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+// A number from a one-line file, or `missing`.
+std::size_t ReadNumber(const std::string& path, std::size_t missing) {
+  std::ifstream file(path);
+  std::size_t value = 0;
+  return file >> value ? value : missing;
+}
+
+constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+
+std::size_t SystemAvailable() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  std::size_t kib = 0;
+  std::string unit;
+  while (file >> key >> kib) {
+    std::getline(file, unit);
+    if (key == "MemAvailable:") {
+      return kib * 1024;
+    }
+  }
+  return kUnlimited;
+}
+
+std::size_t GroupAvailable() {
+  const std::size_t limit =
+      ReadNumber("/sys/fs/cgroup/memory.max", kUnlimited);  // "max": unlimited
+  const std::size_t used = ReadNumber("/sys/fs/cgroup/memory.current", 0);
+  return limit == kUnlimited ? kUnlimited : limit - std::min(limit, used);
+}
+
+std::size_t AddressSpaceAvailable() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return kUnlimited;
+  }
+  const std::size_t pages = ReadNumber("/proc/self/statm", 0);
+  const std::size_t used = pages * Size(sysconf(_SC_PAGESIZE));
+  return limit.rlim_cur - std::min<std::size_t>(limit.rlim_cur, used);
+}
+
+}  // namespace
+
+std::size_t PrefillScratchBytes(const Runtime& runtime, std::int32_t tokens, std::int32_t window) {
+  const model::HyperParams& params = runtime.params();
+  const std::int64_t piece = std::min(runtime.piece_tokens, tokens);
+  const std::int64_t per_piece_token =
+      params.embd * 2LL + params.q_width() * 2LL + params.kv_width() * 2LL + params.ff * 2LL;
+  const std::int64_t floats = static_cast<std::int64_t>(tokens) * (params.embd + params.rope.dims) +
+                              piece * per_piece_token +
+                              static_cast<std::int64_t>(window) * params.q_width() +
+                              static_cast<std::int64_t>(params.kv_heads) * tokens + params.vocab;
+  constexpr std::size_t kThreadScratch = std::size_t{4} << 20;  // tiles of the attention kernels
+  return Size(floats) * sizeof(float) + ExpandedLayerBytes(runtime) +
+         Size(runtime.pool->threads()) * kThreadScratch;
+}
+
+MemoryPlan PlanMemory(const Runtime& runtime, const policy::Policy& policy,
+                      const policy::TurnShape& shape, std::int32_t held_rows, std::int32_t tokens) {
+  const model::HyperParams& params = runtime.params();
+  const policy::Needs needs = policy.needs(shape);
+  const std::int64_t turn_rows = static_cast<std::int64_t>(held_rows) + tokens;
+  const std::int64_t kept = std::min(policy.RowsKept(shape), turn_rows) + shape.max_new_tokens;
+  MemoryPlan plan;
+  plan.kv_kept = Size(params.layers) * LayerRowBytes(runtime, kept);
+  plan.kv_layer = LayerRowBytes(runtime, turn_rows);
+  if (needs.chunk_rows > 0) {
+    plan.kv_index = Size(params.layers) * Size(params.kv_heads) *
+                    kv::ChunkIndex::Bytes(params.head_dim, runtime.codec, needs.chunk_rows, kept);
+  }
+  plan.scratch = PrefillScratchBytes(runtime, tokens, needs.window);
+  return plan;
+}
+
+std::size_t AvailableMemory() {
+  return std::min({SystemAvailable(), GroupAvailable(), AddressSpaceAvailable()});
+}
+
+}  // namespace rkv::engine

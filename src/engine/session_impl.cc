@@ -1,0 +1,160 @@
+#include "engine/session_impl.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "engine/sampler.h"
+#include "engine/text_stream.h"
+
+namespace rkv::engine {
+
+SessionImpl::SessionImpl(const Runtime& runtime, std::unique_ptr<const policy::Policy> policy,
+                         std::int32_t max_new_tokens)
+    : runtime_(runtime), state_(runtime, std::move(policy), max_new_tokens) {}
+
+std::string SessionImpl::policy() const { return state_.policy->spec(); }
+std::int32_t SessionImpl::position() const { return state_.position; }
+std::span<const float> SessionImpl::logits() const { return state_.logits; }
+
+Status SessionImpl::CheckUsable() const {
+  if (state_.lost) {
+    return {Code::kInvalidArgument,
+            "this session lost rows when an earlier call failed; start a new one"};
+  }
+  return {};
+}
+
+// One decode step after all checks; its stages count, its time does not yet.
+Status SessionImpl::Step(Token token) {
+  if (token < 0 || token >= runtime_.params().vocab) {
+    return {Code::kInvalidArgument, fmt::format("token id {} is outside the vocabulary [0, {})",
+                                                token, runtime_.params().vocab)};
+  }
+  if (state_.position >= runtime_.context) {
+    return {Code::kResourceExhausted, fmt::format("the context is full: {} of {} tokens used",
+                                                  state_.position, runtime_.context)};
+  }
+  return DecodeToken(runtime_, token, state_, buffers_);
+}
+
+Status SessionImpl::FinishPrompt(Token last) {
+  const ReadTotals before = state_.reads;
+  const Status status = Step(last);
+  state_.reads = before;  // the means are of generated tokens
+  return status;
+}
+
+Result<std::span<const float>> SessionImpl::Decode(Token token) {
+  if (Status status = CheckUsable(); !status.ok()) {
+    return status;
+  }
+  if (state_.empty()) {
+    return Status(Code::kInvalidArgument, "the session needs a prompt before it can decode");
+  }
+  const StageTimer timer(&state_.decode_seconds);
+  if (Status status = Step(token); !status.ok()) {
+    return status;
+  }
+  state_.generated_tokens += 1;
+  return std::span<const float>(state_.logits);
+}
+
+Result<GenerateResult> SessionImpl::Generate(const GenerateOptions& options,
+                                             const TextCallback& on_text) {
+  if (Status status = CheckUsable(); !status.ok()) {
+    return status;
+  }
+  if (Status status = Sampler::Validate(options.sampler); !status.ok()) {
+    return status;
+  }
+  if (state_.logits.empty()) {
+    return Status(Code::kInvalidArgument, "the session needs a prompt before it can generate");
+  }
+  const model::Tokenizer& tokenizer = runtime_.model->tokenizer();
+  Sampler sampler(options.sampler);
+  TextStream stream(options.stop);
+  GenerateResult result;
+  const auto emit = [&](const std::string& text) {
+    result.text += text;
+    return text.empty() || !on_text || on_text(text);
+  };
+  const Status cancelled(Code::kCancelled, "the answer was cancelled");
+  while (static_cast<std::int32_t>(result.tokens.size()) < options.max_tokens) {
+    const Result<Token> token = sampler.Sample(state_.logits);
+    if (!token) {
+      return token.error();
+    }
+    if (!options.ignore_eos && tokenizer.IsEndOfGeneration(*token)) {
+      result.stop_reason = StopReason::kEndOfGeneration;
+      break;
+    }
+    if (state_.position >= runtime_.context) {
+      result.stop_reason = StopReason::kContextFull;
+      break;
+    }
+    sampler.Accept(*token);
+    result.tokens.push_back(*token);
+    const bool go_on = emit(stream.Push(tokenizer.Piece(*token, false)));
+    const Result<std::span<const float>> logits = Decode(*token);
+    if (!logits) {
+      return logits.error();
+    }
+    if (!go_on) {
+      return cancelled;
+    }
+    if (stream.stopped()) {
+      result.stop_reason = StopReason::kStopString;
+      result.stop_string = stream.stop_string();
+      break;
+    }
+  }
+  if (!emit(stream.Finish())) {
+    return cancelled;
+  }
+  return result;
+}
+
+SessionStats SessionImpl::stats() const {
+  const model::HyperParams& params = runtime_.params();
+  SessionStats stats;
+  stats.prompt_tokens = state_.prompt_tokens;
+  stats.generated_tokens = state_.generated_tokens;
+  stats.prefill_seconds = state_.prefill_seconds;
+  stats.decode_seconds = state_.decode_seconds;
+  const std::size_t row_bytes =
+      2 * static_cast<std::size_t>(params.head_dim) * kv::CodecBytes(runtime_.codec);
+  const auto heads =
+      static_cast<std::size_t>(params.layers) * static_cast<std::size_t>(params.kv_heads);
+  stats.kv_bytes_full = heads * row_bytes * static_cast<std::size_t>(state_.position);
+  stats.kv_bytes_kept = state_.meter.row_bytes();
+  stats.kv_bytes_index = state_.meter.index_bytes();
+  stats.kv_bytes_peak = std::max(state_.meter.peak_bytes(), state_.shared_peak_bytes);
+  stats.kv_bytes_layer = state_.layer_bytes;
+  double rows = 0;
+  for (const LayerCache& layer : state_.layers) {
+    for (const kv::HeadStore& head : layer.heads) {
+      rows += head.rows();
+    }
+  }
+  stats.tokens_kept = rows / static_cast<double>(heads);
+  if (state_.reads.reads > 0) {
+    const auto reads = static_cast<double>(state_.reads.reads);
+    stats.tokens_read_per_step = state_.reads.rows / reads;
+    stats.dense_share = static_cast<double>(state_.reads.dense) / reads;
+  }
+  stats.stage_seconds = state_.stage_seconds;
+  return stats;
+}
+
+std::vector<std::int32_t> SessionImpl::KeptPositions(std::int32_t layer,
+                                                     std::int32_t kv_head) const {
+  const kv::HeadView view = state_.layers.at(static_cast<std::size_t>(layer))
+                                .heads.at(static_cast<std::size_t>(kv_head))
+                                .view();
+  return {view.positions, view.positions + view.rows};
+}
+
+}  // namespace rkv::engine

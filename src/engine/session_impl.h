@@ -1,0 +1,49 @@
+// SessionImpl: the public Session over a SessionState.
+#ifndef RKV_ENGINE_SESSION_IMPL_H_
+#define RKV_ENGINE_SESSION_IMPL_H_
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/decode.h"
+#include "engine/runtime.h"
+#include "engine/session_state.h"
+#include "rkv/session.h"
+
+namespace rkv::engine {
+
+class SessionImpl final : public Session {
+ public:
+  // `runtime` must outlive the session.
+  SessionImpl(const Runtime& runtime, std::unique_ptr<const policy::Policy> policy,
+              std::int32_t max_new_tokens);
+
+  std::string policy() const override;
+  std::int32_t position() const override;
+  Result<std::span<const float>> Decode(Token token) override;
+  std::span<const float> logits() const override;
+  Result<GenerateResult> Generate(const GenerateOptions& options,
+                                  const TextCallback& on_text) override;
+  SessionStats stats() const override;
+  std::vector<std::int32_t> KeptPositions(std::int32_t layer, std::int32_t kv_head) const override;
+
+  // For the engine's prefill.
+  SessionState& state() { return state_; }
+  const Runtime& runtime() const { return runtime_; }
+  // Feeds the last prompt token when the prefill left it out. Counts as prefill time.
+  Status FinishPrompt(Token last);
+
+ private:
+  Status CheckUsable() const;
+  Status Step(Token token);
+
+  const Runtime& runtime_;
+  SessionState state_;
+  DecodeBuffers buffers_;
+};
+
+}  // namespace rkv::engine
+
+#endif  // RKV_ENGINE_SESSION_IMPL_H_
