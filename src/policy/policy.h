@@ -88,9 +88,13 @@ class Policy {
     (void)shape;
     return {};
   }
-  // Rows that one kv_head holds right after the first prompt and at most later, for the memory
-  // plan.
+  // Rows that one kv_head holds right after the first prompt, for the memory plan.
   virtual std::int64_t RowsKept(const TurnShape& shape) const { return shape.prompt_tokens; }
+  // The numbers that the method derives for a shape, as name and value pairs.
+  virtual std::vector<std::pair<std::string, double>> Explain(const TurnShape& shape) const {
+    (void)shape;
+    return {};
+  }
   // Once a layer and turn: fills keep[kv_head] (one per head of `in`, given as "all").
   virtual Status Evict(const LayerPrefill& in, std::span<Rows> keep) const {
     (void)in, (void)keep;

@@ -9,6 +9,7 @@
 #include "attention/backend.h"
 #include "base/scratch.h"
 #include "policy/policy.h"
+#include "policy/rocketkv_split.h"
 
 namespace rkv::policy {
 
@@ -26,6 +27,16 @@ std::vector<std::int32_t> SnapKvRows(std::span<const float> mass, std::int32_t w
 void ExpandChunks(const attention::Backend& backend, std::span<const float> u,
                   std::int32_t chunk_rows, std::int32_t rows, std::int32_t k,
                   std::vector<std::int32_t>& out, Scratch& scratch);
+
+// Dense bypass: whether a step over `rows` rows reads them all, because k covers them or because
+// the estimate and k rows would move no less than all rows do. Once false, false for more rows.
+// Source: policy specification 0.2.6 and U2.
+bool ReadsAllRows(const RocketKvSplit& split, std::int32_t rows, std::int32_t head_dim);
+
+// Stage 2 of one kv_head at one step: chunk scores, then the best k rows; all rows under the dense
+// bypass, and when the engine keeps no index because `needs` asked for none.
+// Source: policy specification 2.1, stage 2.
+void SelectByHsa(const RocketKvSplit& split, const HeadDecode& in, Rows& read);
 
 }  // namespace rkv::policy
 

@@ -1,0 +1,113 @@
+#include "policy/stages.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "attention/pool_rows.h"
+#include "base/check.h"
+
+namespace rkv::policy {
+namespace {
+
+float NanLast(float score) {
+  return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
+}
+
+// Which of `chunks` (ascending) comes last in the order (u descending, chunk ascending).
+std::int32_t LastInOrder(std::span<const float> u, std::span<const std::int32_t> chunks) {
+  return *std::min_element(chunks.begin(), chunks.end(), [&](std::int32_t a, std::int32_t b) {
+    const float left = NanLast(u[static_cast<std::size_t>(a)]);
+    const float right = NanLast(u[static_cast<std::size_t>(b)]);
+    return left != right ? left < right : a > b;
+  });
+}
+
+}  // namespace
+
+std::vector<std::int32_t> SnapKvRows(std::span<const float> mass, std::int32_t window,
+                                     std::int32_t kernel, std::int32_t prompt_budget) {
+  const auto prefix = static_cast<std::int32_t>(mass.size());
+  const std::int32_t kept = std::clamp(prompt_budget - window, 0, prefix);
+  std::vector<std::int32_t> rows(mass.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  if (kept < prefix) {
+    std::vector<float> pooled(mass.size());
+    attention::MaxPoolRows(mass, kernel, pooled);
+    std::nth_element(
+        rows.begin(), rows.begin() + kept, rows.end(), [&](std::int32_t a, std::int32_t b) {
+          const auto i = static_cast<std::size_t>(a);
+          const auto j = static_cast<std::size_t>(b);
+          const float left = NanLast(pooled[i]);
+          const float right = NanLast(pooled[j]);
+          if (left != right) {
+            return left > right;
+          }
+          const float unpooled_left = NanLast(mass[i]);
+          const float unpooled_right = NanLast(mass[j]);
+          return unpooled_left != unpooled_right ? unpooled_left > unpooled_right : a < b;
+        });
+    rows.resize(static_cast<std::size_t>(kept));
+    std::sort(rows.begin(), rows.end());
+  }
+  for (std::int32_t i = 0; i < window; ++i) {
+    rows.push_back(prefix + i);
+  }
+  return rows;
+}
+
+void ExpandChunks(const attention::Backend& backend, std::span<const float> u,
+                  std::int32_t chunk_rows, std::int32_t rows, std::int32_t k,
+                  std::vector<std::int32_t>& out, Scratch& scratch) {
+  Check(chunk_rows >= 1 && rows >= 0 && k >= 0, "chunks, rows or k out of range");
+  Check(static_cast<std::int64_t>(u.size()) == (std::int64_t{rows} + chunk_rows - 1) / chunk_rows,
+        "one score a chunk");
+  out.clear();
+  const std::int32_t wanted = std::min(k, rows);
+  if (wanted == 0) {
+    return;
+  }
+  Scratch::Frame frame(scratch);
+  auto* const chosen = frame.Array<std::int32_t>(u.size());
+  const auto last_chunk = static_cast<std::int32_t>(u.size()) - 1;
+  const auto end = [&](std::int32_t chunk) { return std::min(rows, (chunk + 1) * chunk_rows); };
+  // Take the fewest chunks that hold `wanted` rows: one more when the short last chunk is among
+  // them and its missing rows are needed.
+  std::int32_t count = 0;
+  std::int32_t held = 0;
+  for (std::int32_t want = (wanted + chunk_rows - 1) / chunk_rows; held < wanted; ++want) {
+    count = backend.top_k(u, want, chosen, scratch);
+    const std::int32_t missing =
+        chosen[count - 1] == last_chunk ? (last_chunk + 1) * chunk_rows - rows : 0;
+    held = count * chunk_rows - missing;
+  }
+  const std::span<const std::int32_t> chunks(chosen, static_cast<std::size_t>(count));
+  const std::int32_t cut = LastInOrder(u, chunks);
+  out.reserve(static_cast<std::size_t>(wanted));
+  for (const std::int32_t chunk : chunks) {
+    const std::int32_t stop = end(chunk) - (chunk == cut ? held - wanted : 0);
+    for (std::int32_t row = chunk * chunk_rows; row < stop; ++row) {
+      out.push_back(row);
+    }
+  }
+}
+
+bool ReadsAllRows(const RocketKvSplit& split, std::int32_t rows, std::int32_t head_dim) {
+  return split.k >= rows || HsaTraffic(split, rows, head_dim) >= rows;
+}
+
+void SelectByHsa(const RocketKvSplit& split, const HeadDecode& in, Rows& read) {
+  read.all = in.index.chunk_rows == 0 || ReadsAllRows(split, in.view.rows, in.view.head_dim);
+  if (read.all) {
+    return;
+  }
+  Check(in.index.rows == in.view.rows, "the chunk index must cover every row");
+  Scratch::Frame frame(*in.scratch);
+  const auto chunks = static_cast<std::size_t>(in.index.chunks());
+  const std::span<float> u(frame.Array<float>(chunks), chunks);
+  in.backend->chunk_scores(in.query, in.index, split.channels, u, *in.scratch);
+  ExpandChunks(*in.backend, u, in.index.chunk_rows, in.view.rows, split.k, read.list, *in.scratch);
+}
+
+}  // namespace rkv::policy
