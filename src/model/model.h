@@ -52,6 +52,8 @@ class Model {
 
  private:
   Model() = default;
+  Status ReadFile();     // parses and checks mapped_
+  Status ReadTensors();  // fills the weights
 
   std::string path_;
   MappedFile mapped_;

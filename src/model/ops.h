@@ -17,6 +17,9 @@ void SiluMul(std::span<float> gate, std::span<const float> up);
 // x += y.
 void AddTo(std::span<float> x, std::span<const float> y);
 
+// out = x as bf16, rounded to nearest even; NaN stays NaN. [n] each.
+void RoundToBf16(std::span<const float> x, std::span<std::uint16_t> out);
+
 }  // namespace rkv::model
 
 #endif  // RKV_MODEL_OPS_H_

@@ -1,0 +1,267 @@
+#include "model/linear.h"
+
+#include <ggml-cpu.h>
+#include <ggml.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <mutex>
+
+#include "base/check.h"
+#include "base/gemm.h"
+#include "model/ops.h"
+
+namespace rkv::model {
+namespace {
+
+// Weight bytes of one task of MatVec: small enough that two threads end together, large enough that
+// taking a task costs nothing. Row bytes vary by type, task sizes must not depend on the threads.
+constexpr std::size_t kTaskBytes = std::size_t{32} << 10;
+constexpr std::int32_t kTaskTokens = 128;
+constexpr std::int32_t kMinTaskColumns = 256;
+constexpr std::int64_t kWantedTasks = 16;
+
+ggml_type Type(const Linear& linear) { return static_cast<ggml_type>(linear.type); }
+
+const std::byte* Row(const Linear& linear, std::int64_t row) {
+  return linear.data + static_cast<std::size_t>(row) * linear.row_bytes;
+}
+
+// ggml's tables (f16, GELU) must be filled once before any of its functions runs.
+void InitGgml() {
+  static std::once_flag once;
+  std::call_once(once, ggml_cpu_init);
+}
+
+void Expand(const Linear& linear, std::int64_t row, float* out) {
+  const auto in = static_cast<std::size_t>(linear.in);
+  if (linear.type == GGML_TYPE_F32) {
+    std::memcpy(out, Row(linear, row), in * sizeof(float));
+    return;
+  }
+  ggml_get_type_traits(Type(linear))->to_float(Row(linear, row), out, linear.in);
+}
+
+// The input of a product in one of the types that weights are dotted with.
+struct Input {
+  ggml_type type;
+  const void* data;
+};
+
+// x in every type that the jobs need, in one allocation.
+class Inputs {
+ public:
+  Inputs(std::span<const MatVecJob> jobs, const float* x, Compute compute) {
+    inputs_.push_back({GGML_TYPE_F32, x});
+    if (compute == Compute::kF32) {
+      return;
+    }
+    std::size_t bytes = 0;
+    const std::int32_t in = jobs.front().linear->in;
+    for (const MatVecJob& job : jobs) {
+      const ggml_type type = ggml_get_type_traits_cpu(Type(*job.linear))->vec_dot_type;
+      if (Find(type) == nullptr) {
+        inputs_.push_back({type, nullptr});
+        bytes += ggml_row_size(type, in);
+      }
+    }
+    memory_.resize(bytes);
+    std::byte* out = memory_.data();
+    for (Input& input : std::span(inputs_).subspan(1)) {
+      ggml_get_type_traits_cpu(input.type)->from_float(x, out, in);
+      input.data = out;
+      out += ggml_row_size(input.type, in);
+    }
+  }
+
+  const Input* Find(ggml_type type) const {
+    const auto found = std::find_if(inputs_.begin(), inputs_.end(),
+                                    [type](const Input& input) { return input.type == type; });
+    return found == inputs_.end() ? nullptr : &*found;
+  }
+
+ private:
+  std::vector<Input> inputs_;
+  std::vector<std::byte> memory_;
+};
+
+std::int64_t RowsPerTask(const Linear& linear) {
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(kTaskBytes / linear.row_bytes));
+}
+
+std::int64_t RowTasks(const Linear& linear) {
+  return (linear.out + RowsPerTask(linear) - 1) / RowsPerTask(linear);
+}
+
+// Rows [begin, end) of one job.
+void DotRows(const MatVecJob& job, const Input& input, std::int64_t begin, std::int64_t end) {
+  const Linear& linear = *job.linear;
+  const ggml_vec_dot_t dot = ggml_get_type_traits_cpu(Type(linear))->vec_dot;
+  for (std::int64_t row = begin; row < end; ++row) {
+    dot(linear.in, job.y + row, 0, Row(linear, row), 0, input.data, 0, 1);
+  }
+}
+
+void DotRowsF32(const MatVecJob& job, const float* x, std::int64_t begin, std::int64_t end,
+                Scratch& scratch) {
+  const Linear& linear = *job.linear;
+  const ggml_vec_dot_t dot = ggml_get_type_traits_cpu(GGML_TYPE_F32)->vec_dot;
+  Scratch::Frame frame(scratch);
+  float* expanded = frame.Array<float>(static_cast<std::size_t>(linear.in));
+  for (std::int64_t row = begin; row < end; ++row) {
+    Expand(linear, row, expanded);
+    dot(linear.in, job.y + row, 0, expanded, 0, x, 0, 1);
+  }
+}
+
+void AddBias(const std::vector<float>& bias, std::int64_t begin, std::int64_t end, float* y) {
+  if (!bias.empty()) {
+    AddTo({y + begin, y + end}, {bias.data() + begin, bias.data() + end});
+  }
+}
+
+bool UsesBf16(Compute compute) { return compute == Compute::kAuto && HasBf16Gemm(); }
+
+std::size_t ElementBytes(bool bf16) { return bf16 ? sizeof(std::uint16_t) : sizeof(float); }
+
+// A task's part of a product: tokens [first_token, first_token + tokens), columns likewise.
+struct Tile {
+  std::int32_t first_token;
+  std::int32_t tokens;
+  std::int32_t first_column;
+  std::int32_t columns;
+};
+
+// Cuts tokens x out into tiles: token slices, and blocks of columns when the slices are few.
+// Depends on the shape only.
+class Tiles {
+ public:
+  Tiles(std::int32_t tokens, std::int32_t out) : tokens_(tokens), out_(out) {
+    slices_ = (tokens + kTaskTokens - 1) / kTaskTokens;
+    const std::int64_t wanted = slices_ == 0 ? 1 : (kWantedTasks + slices_ - 1) / slices_;
+    const std::int64_t blocks =
+        std::clamp<std::int64_t>(out / kMinTaskColumns, 1, std::max<std::int64_t>(wanted, 1));
+    columns_ = static_cast<std::int32_t>((out / blocks + 63) / 64 * 64);
+    blocks_ = (out + columns_ - 1) / columns_;
+  }
+
+  std::int64_t count() const { return std::int64_t{slices_} * blocks_; }
+
+  Tile At(std::int64_t task) const {
+    Tile tile{};
+    tile.first_token = static_cast<std::int32_t>(task / blocks_) * kTaskTokens;
+    tile.tokens = std::min(kTaskTokens, tokens_ - tile.first_token);
+    tile.first_column = static_cast<std::int32_t>(task % blocks_) * columns_;
+    tile.columns = std::min(columns_, out_ - tile.first_column);
+    return tile;
+  }
+
+ private:
+  std::int32_t tokens_;
+  std::int32_t out_;
+  std::int32_t slices_;
+  std::int32_t columns_;
+  std::int32_t blocks_;
+};
+
+}  // namespace
+
+void MatVec(std::span<const MatVecJob> jobs, const float* x, Compute compute, ThreadPool& pool) {
+  if (jobs.empty()) {
+    return;
+  }
+  InitGgml();
+  const Inputs inputs(jobs, x, compute);
+  std::int64_t tasks = 0;
+  for (const MatVecJob& job : jobs) {
+    Check(job.linear->in == jobs.front().linear->in, "MatVec jobs share their input");
+    tasks += RowTasks(*job.linear);
+  }
+  const auto run = [&](std::int64_t task, const ThreadPool::Worker& worker) {
+    const MatVecJob* job = jobs.data();
+    for (; task >= RowTasks(*job->linear); ++job) {
+      task -= RowTasks(*job->linear);
+    }
+    const Linear& linear = *job->linear;
+    const std::int64_t begin = task * RowsPerTask(linear);
+    const std::int64_t end = std::min<std::int64_t>(linear.out, begin + RowsPerTask(linear));
+    if (compute == Compute::kF32) {
+      DotRowsF32(*job, x, begin, end, worker.scratch);
+    } else {
+      DotRows(*job, *inputs.Find(ggml_get_type_traits_cpu(Type(linear))->vec_dot_type), begin, end);
+    }
+    AddBias(linear.bias, begin, end, job->y);
+  };
+  pool.ParallelFor(tasks, std::cref(run));
+}
+
+std::size_t ExpandedLinear::Bytes(const Linear& linear, Compute compute) {
+  return static_cast<std::size_t>(linear.in) * static_cast<std::size_t>(linear.out) *
+         ElementBytes(UsesBf16(compute));
+}
+
+ExpandedLinear::ExpandedLinear(const Linear& linear, Compute compute, std::byte* memory,
+                               ThreadPool& pool)
+    : linear_(&linear), bf16_(UsesBf16(compute)), memory_(memory) {
+  InitGgml();
+  const auto in = static_cast<std::size_t>(linear.in);
+  const std::size_t row_bytes = in * ElementBytes(bf16_);
+  const std::int64_t rows = RowsPerTask(linear);
+  const auto run = [&](std::int64_t task, const ThreadPool::Worker& worker) {
+    Scratch::Frame frame(worker.scratch);
+    float* expanded = bf16_ ? frame.Array<float>(in) : nullptr;
+    const std::int64_t end = std::min<std::int64_t>(linear.out, (task + 1) * rows);
+    for (std::int64_t row = task * rows; row < end; ++row) {
+      std::byte* out = memory + static_cast<std::size_t>(row) * row_bytes;
+      if (!bf16_) {
+        Expand(linear, row, reinterpret_cast<float*>(out));
+        continue;
+      }
+      Expand(linear, row, expanded);
+      RoundToBf16({expanded, in}, {reinterpret_cast<std::uint16_t*>(out), in});
+    }
+  };
+  pool.ParallelFor(RowTasks(linear), std::cref(run));
+}
+
+void ExpandedLinear::MatMul(const float* x, std::size_t x_stride, std::int32_t tokens, float* y,
+                            std::size_t y_stride, ThreadPool& pool) const {
+  const auto in = static_cast<std::size_t>(linear_->in);
+  const Tiles tiles(tokens, linear_->out);
+  const auto run = [&](std::int64_t task, const ThreadPool::Worker& worker) {
+    const Tile tile = tiles.At(task);
+    const auto rows = static_cast<std::size_t>(tile.tokens);
+    const float* from = x + static_cast<std::size_t>(tile.first_token) * x_stride;
+    float* to = y + static_cast<std::size_t>(tile.first_token) * y_stride;
+    const std::size_t first_weight = static_cast<std::size_t>(tile.first_column) * in;
+    GemmShape shape{.m = tile.tokens, .n = tile.columns, .k = linear_->in, .b_transposed = true};
+    shape.lda = static_cast<std::int64_t>(bf16_ ? in : x_stride);
+    shape.ldb = linear_->in;
+    shape.ldc = static_cast<std::int64_t>(y_stride);
+    if (bf16_) {
+      Scratch::Frame frame(worker.scratch);
+      std::uint16_t* rounded = frame.Array<std::uint16_t>(rows * in);
+      for (std::size_t t = 0; t < rows; ++t) {
+        RoundToBf16({from + t * x_stride, in}, {rounded + t * in, in});
+      }
+      const auto* weights = reinterpret_cast<const std::uint16_t*>(memory_);
+      GemmBf16(shape, rounded, weights + first_weight, to + tile.first_column);
+    } else {
+      const auto* weights = reinterpret_cast<const float*>(memory_);
+      GemmF32(shape, from, weights + first_weight, to + tile.first_column);
+    }
+    for (std::size_t t = 0; t < rows; ++t) {
+      AddBias(linear_->bias, tile.first_column, tile.first_column + tile.columns,
+              to + t * y_stride);
+    }
+  };
+  pool.ParallelFor(tiles.count(), std::cref(run));
+}
+
+void ExpandRow(const Linear& linear, std::int32_t row, std::span<float> out) {
+  InitGgml();
+  Expand(linear, row, out.data());
+}
+
+}  // namespace rkv::model
