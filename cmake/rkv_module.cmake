@@ -1,14 +1,17 @@
-# rkv_module(NAME folder DEPS targets… PRIVATE_DEPS targets…)
+# rkv_module(NAME folder DEPS targets… PRIVATE_DEPS targets… EXCLUDE regex)
 #
 # One static library rkv_<folder> from every .cc of the folder (tests left out) and one test program
 # rkv_<folder>_test from every *_test.cc, label `unit`.
 function(rkv_module name)
-  cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE_DEPS;TEST_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "EXCLUDE" "DEPS;PRIVATE_DEPS;TEST_DEPS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  if(ARG_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX "${ARG_EXCLUDE}")
+  endif()
   list(FILTER headers EXCLUDE REGEX "-inl\\.h$")  # compiled once per instruction set, not alone
 
   add_library(rkv_${name} STATIC ${sources})

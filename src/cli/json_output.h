@@ -1,0 +1,37 @@
+// The JSON objects of --json; docs/cli.md describes their fields. Keys keep their order; text that
+// is not UTF-8 gets U+FFFD.
+#ifndef RKV_CLI_JSON_OUTPUT_H_
+#define RKV_CLI_JSON_OUTPUT_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/report.h"
+#include "rkv/engine.h"
+
+namespace rkv::cli {
+
+// One answer, over several lines. `with_tokens` adds the list of generated ids.
+std::string ReportJson(const Report& report, bool with_tokens);
+// The same on one line, for JSON lines.
+std::string ReportJsonLine(const Report& report, bool with_tokens);
+// {"runs": [...]}.
+std::string RunsJson(std::span<const Report> reports, bool with_tokens);
+
+// Facts of a model and the memory of one prompt.
+struct ModelReport {
+  ModelInfo model;
+  EngineOptions settings;
+  std::string policy;       // spelled out
+  std::int32_t tokens = 0;  // that the plan is for
+  MemoryPlan plan;
+};
+std::string ModelJson(const ModelReport& report);
+
+std::string PoliciesJson(const std::vector<PolicyDescription>& policies);
+
+}  // namespace rkv::cli
+
+#endif  // RKV_CLI_JSON_OUTPUT_H_
