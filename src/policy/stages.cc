@@ -108,6 +108,7 @@ void SelectByHsa(const RocketKvSplit& split, const HeadDecode& in, Rows& read) {
   const std::span<float> u(frame.Array<float>(chunks), chunks);
   in.backend->chunk_scores(in.query, in.index, split.channels, u, *in.scratch);
   ExpandChunks(*in.backend, u, in.index.chunk_rows, in.view.rows, split.k, read.list, *in.scratch);
+  read.estimate = HsaTraffic(split, in.view.rows, in.view.head_dim) - split.k;
 }
 
 }  // namespace rkv::policy
