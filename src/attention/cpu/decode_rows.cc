@@ -1,0 +1,248 @@
+#include <algorithm>
+#include <limits>
+
+#include "attention/cpu/kernels.h"
+#include "attention/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "attention/cpu/decode_rows.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h:
+#include "attention/cpu/simd-inl.h"
+#include "attention/cpu/weighted_rows-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rkv::attention::cpu {
+namespace HWY_NAMESPACE {
+
+// Rows of one step of the online softmax: 8 KiB of a 64-wide f16 head, well inside the L1 cache,
+// and as far ahead as the prefetches run.
+inline constexpr std::size_t kBatch = 32;
+
+// Where the rows of one batch lie. Entries behind `count` repeat its last row, so that kernels may
+// read rows in fours.
+struct Batch {
+  const std::byte* rows[kBatch];
+  std::size_t count = 0;
+
+  void Fill(const kv::HeadView& head, const RowList& list, std::size_t first) {
+    count = std::min(kBatch, static_cast<std::size_t>(list.count) - first);
+    for (std::size_t i = 0; i < count; ++i) {
+      rows[i] = head.Key(list.list != nullptr ? list.list[first + i]
+                                              : static_cast<std::int32_t>(first + i));
+    }
+    std::fill(rows + count, rows + kBatch, rows[count - 1]);
+  }
+};
+
+// scores[h * kBatch + i] = scale * q_h . key i for H heads and all rows of the batch, rounded up to
+// four.
+template <kv::Codec C, int H, class D, class Prefetch>
+HWY_INLINE void ScoreRows(D d, const float* q, std::size_t head_dim, const Batch& batch,
+                          float scale, float* HWY_RESTRICT scores, const Prefetch& prefetch) {
+  const std::size_t N = hn::Lanes(d);
+  for (std::size_t i = 0; i < batch.count; i += 4) {
+    hn::Vec<D> sum[H][4];
+    for (int r = 0; r < 4; ++r) {
+      prefetch(i + r);
+      for (int h = 0; h < H; ++h) {
+        sum[h][r] = hn::Zero(d);
+      }
+    }
+    for (std::size_t x = 0; x < head_dim; x += N) {
+      hn::Vec<D> query[H];
+      for (int h = 0; h < H; ++h) {
+        query[h] = hn::LoadU(d, q + h * head_dim + x);
+      }
+      for (int r = 0; r < 4; ++r) {
+        const auto key = LoadNumbers<C>(d, batch.rows[i + r] + x * kv::CodecBytes(C));
+        for (int h = 0; h < H; ++h) {
+          sum[h][r] = hn::MulAdd(query[h], key, sum[h][r]);
+        }
+      }
+    }
+    for (int h = 0; h < H; ++h) {
+      StoreFourSums(d, sum[h], scale, scores + h * kBatch + i);
+    }
+  }
+}
+
+// One step of the online softmax: turns `scores` of a batch into weights and takes them into the
+// state of one head.
+template <class D>
+HWY_INLINE void TakeScores(D d, float* HWY_RESTRICT scores, std::size_t count, std::size_t head_dim,
+                           float* acc, float* max, float* sum) {
+  const hn::ScalableTag<float> full;
+  const std::size_t N = hn::Lanes(full);
+  const std::size_t padded = (count + N - 1) / N * N;
+  std::fill(scores + count, scores + padded, -std::numeric_limits<float>::infinity());
+  auto top = hn::Set(full, *max);
+  for (std::size_t i = 0; i < padded; i += N) {
+    top = hn::Max(top, hn::LoadU(full, scores + i));
+  }
+  top = hn::MaxOfLanes(full, top);
+  const float new_max = hn::GetLane(top);
+  if (new_max > *max) {
+    const float shrink =
+        hn::GetLane(ExpOfNegative(full, hn::Sub(hn::Set(full, *max), hn::Set(full, new_max))));
+    for (std::size_t x = 0; x < head_dim; x += hn::Lanes(d)) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, acc + x), hn::Set(d, shrink)), d, acc + x);
+    }
+    *sum *= shrink;
+    *max = new_max;
+  }
+  auto total = hn::Zero(full);
+  for (std::size_t i = 0; i < padded; i += N) {
+    const auto weight = ExpOfNegative(full, hn::Sub(hn::LoadU(full, scores + i), top));
+    hn::StoreU(weight, full, scores + i);
+    total = hn::Add(total, weight);
+  }
+  *sum += hn::GetLane(hn::SumOfLanes(full, total));
+}
+
+// acc_h += sum of weight(h, i) * value i.
+template <kv::Codec C, int H, class D, class Prefetch>
+HWY_INLINE void AddValues(D d, const Batch& batch, std::size_t head_dim, const float* weights,
+                          float* acc, const Prefetch& prefetch) {
+  constexpr int kVectors = H == 1 ? 8 : 4;
+  const std::size_t N = hn::Lanes(d);
+  const Weights by_row{weights, kBatch};
+  std::size_t x = 0;
+  const auto set = [&] {
+    return RowSet{batch.rows, batch.count, (head_dim + x) * kv::CodecBytes(C)};
+  };
+  for (; x + kVectors * N <= head_dim; x += kVectors * N) {
+    if (x == 0) {
+      AddWeightedRows<C, H, kVectors>(d, set(), by_row, acc, head_dim, prefetch);
+    } else {
+      AddWeightedRows<C, H, kVectors>(d, set(), by_row, acc + x, head_dim, NoPrefetch());
+    }
+  }
+  for (; x < head_dim; x += N) {
+    AddWeightedRows<C, H, 1>(d, set(), by_row, acc + x, head_dim, NoPrefetch());
+  }
+}
+
+struct DecodeArgs {
+  const GroupQuery& query;
+  const kv::HeadView& head;
+  const RowList& rows;
+  float scale;
+  const PartialSoftmax& out;
+};
+
+// Scores, softmax and values of one batch for heads [first, first + H).
+template <kv::Codec C, int H, class D>
+HWY_NOINLINE void DecodeBatch(D d, const DecodeArgs& args, std::size_t first, const Batch& batch,
+                              const Batch& next) {
+  const auto head_dim = static_cast<std::size_t>(args.head.head_dim);
+  HWY_ALIGN float scores[H * kBatch];
+  const float* q = args.query.q + first * head_dim;
+  float* acc = args.out.acc + first * head_dim;
+  const std::size_t half_row = args.head.value_offset();
+  if (first == 0) {
+    ScoreRows<C, H>(d, q, head_dim, batch, args.scale, scores,
+                    PrefetchRows{next.rows, 0, half_row});
+  } else {
+    ScoreRows<C, H>(d, q, head_dim, batch, args.scale, scores, NoPrefetch());
+  }
+  for (std::size_t h = 0; h < H; ++h) {
+    TakeScores(d, scores + h * kBatch, batch.count, head_dim, acc + h * head_dim,
+               args.out.max + first + h, args.out.sum + first + h);
+  }
+  if (first == 0) {
+    AddValues<C, H>(d, batch, head_dim, scores, acc, PrefetchRows{next.rows, half_row, half_row});
+  } else {
+    AddValues<C, H>(d, batch, head_dim, scores, acc, NoPrefetch());
+  }
+}
+
+// All heads of the group on one batch, in tiles of nearly equal size.
+template <kv::Codec C, class D>
+HWY_INLINE void DecodeGroup(D d, const DecodeArgs& args, const Batch& batch, const Batch& next) {
+  constexpr std::size_t kMost = hn::MaxLanes(D()) >= 4 ? kMaxTileHeads : 1;
+  const auto group = static_cast<std::size_t>(args.query.group);
+  std::size_t tiles = (group + kMost - 1) / kMost;
+  for (std::size_t first = 0; first < group; --tiles) {
+    const std::size_t size = (group - first + tiles - 1) / tiles;
+    if constexpr (kMost > 1) {
+      if (size == 2) {
+        DecodeBatch<C, 2>(d, args, first, batch, next);
+      } else if (size == 3) {
+        DecodeBatch<C, 3>(d, args, first, batch, next);
+      } else if (size == 4) {
+        DecodeBatch<C, kMaxTileHeads>(d, args, first, batch, next);
+      }
+    }
+    if (size == 1) {
+      DecodeBatch<C, 1>(d, args, first, batch, next);
+    }
+    first += size;
+  }
+}
+
+template <kv::Codec C, class D>
+HWY_INLINE void DecodeAll(D d, const DecodeArgs& args) {
+  const auto count = static_cast<std::size_t>(args.rows.count);
+  Batch batches[2];
+  if (count > 0) {
+    batches[0].Fill(args.head, args.rows, 0);
+  }
+  std::size_t now = 0;
+  for (std::size_t first = 0; first < count; first += kBatch) {
+    Batch& next = batches[1 - now];
+    if (first + kBatch < count) {
+      next.Fill(args.head, args.rows, first + kBatch);
+    } else {
+      next = batches[now];
+    }
+    DecodeGroup<C>(d, args, batches[now], next);
+    now = 1 - now;
+  }
+}
+
+template <kv::Codec C>
+HWY_INLINE void DecodeWithCodec(const DecodeArgs& args) {
+  const hn::ScalableTag<float> d;
+  if (static_cast<std::size_t>(args.head.head_dim) % hn::Lanes(d) == 0) {
+    DecodeAll<C>(d, args);
+  } else {
+    DecodeAll<C>(hn::CappedTag<float, 2>(), args);
+  }
+}
+
+void DecodeRowsImpl(const GroupQuery& query, const kv::HeadView& head, const RowList& rows,
+                    float scale, const PartialSoftmax& out) {
+  const auto group = static_cast<std::size_t>(query.group);
+  std::fill_n(out.acc, group * static_cast<std::size_t>(head.head_dim), 0.0f);
+  std::fill_n(out.max, group, -std::numeric_limits<float>::infinity());
+  std::fill_n(out.sum, group, 0.0f);
+  const DecodeArgs args{query, head, rows, scale, out};
+  switch (args.head.codec) {
+    case kv::Codec::kF32:
+      return DecodeWithCodec<kv::Codec::kF32>(args);
+    case kv::Codec::kF16:
+      return DecodeWithCodec<kv::Codec::kF16>(args);
+    case kv::Codec::kBf16:
+      return DecodeWithCodec<kv::Codec::kBf16>(args);
+  }
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace rkv::attention::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rkv::attention::cpu {
+
+HWY_EXPORT(DecodeRowsImpl);
+
+void DecodeRows(const GroupQuery& query, const kv::HeadView& head, const RowList& rows, float scale,
+                const PartialSoftmax& out) {
+  HWY_DYNAMIC_DISPATCH(DecodeRowsImpl)(query, head, rows, scale, out);
+}
+
+}  // namespace rkv::attention::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,100 @@
+#include <cstring>
+
+#include "attention/cpu/kernels.h"
+#include "attention/cpu/targets.h"
+#include "base/half.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "attention/cpu/store_rows.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h:
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rkv::attention::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Round to nearest even, NaN as in base/half.h.
+HWY_INLINE void EncodeBf16(const float* from, std::size_t n, std::uint16_t* to) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const hn::RebindToSigned<decltype(d)> di;
+  const hn::Rebind<std::uint16_t, decltype(d)> du16;
+  const std::size_t N = hn::Lanes(d);
+  std::size_t x = 0;
+  for (; x + N <= n; x += N) {
+    const auto f = hn::LoadU(d, from + x);
+    const auto bits = hn::BitCast(du, f);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+    const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
+    const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
+    const auto chosen = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(f)), quiet, rounded);
+    hn::StoreU(hn::DemoteTo(du16, hn::BitCast(di, hn::ShiftRight<16>(chosen))), du16, to + x);
+  }
+  for (; x < n; ++x) {
+    to[x] = F32ToBf16(from[x]);
+  }
+}
+
+HWY_INLINE void EncodeF16(const float* from, std::size_t n, std::uint16_t* to) {
+  std::size_t x = 0;
+#if HWY_TARGET <= HWY_AVX2  // F16C rounds to nearest even; elsewhere Highway's emulation truncates
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const hn::Rebind<hwy::float16_t, decltype(d)> df16;
+  const std::size_t N = hn::Lanes(d);
+  for (; x + N <= n; x += N) {
+    const auto f = hn::LoadU(d, from + x);
+    // F16C keeps payload bits of a NaN, base/half.h does not.
+    const auto sign = hn::And(hn::BitCast(du, f), hn::Set(du, 0x80000000u));
+    const auto nan = hn::BitCast(d, hn::Or(sign, hn::Set(du, 0x7fc00000u)));
+    const auto clean = hn::IfThenElse(hn::IsNaN(f), nan, f);
+    hn::StoreU(hn::DemoteTo(df16, clean), df16, reinterpret_cast<hwy::float16_t*>(to + x));
+  }
+#endif
+  for (; x < n; ++x) {
+    to[x] = F32ToF16(from[x]);
+  }
+}
+
+HWY_INLINE void Encode(kv::Codec codec, const float* from, std::size_t n, std::byte* to) {
+  switch (codec) {
+    case kv::Codec::kF32:
+      std::memcpy(to, from, n * sizeof(float));
+      break;
+    case kv::Codec::kF16:
+      EncodeF16(from, n, reinterpret_cast<std::uint16_t*>(to));
+      break;
+    case kv::Codec::kBf16:
+      EncodeBf16(from, n, reinterpret_cast<std::uint16_t*>(to));
+      break;
+  }
+}
+
+void StoreRowsImpl(kv::Codec codec, std::size_t width, const float* keys, const float* values,
+                   std::size_t stride, std::span<std::byte* const> rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    Encode(codec, keys + i * stride, width, rows[i]);
+    Encode(codec, values + i * stride, width, rows[i] + width * kv::CodecBytes(codec));
+  }
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace rkv::attention::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rkv::attention::cpu {
+
+HWY_EXPORT(StoreRowsImpl);
+
+void StoreRows(kv::Codec codec, std::int32_t head_dim, const float* keys, const float* values,
+               std::size_t stride, std::span<std::byte* const> rows) {
+  HWY_DYNAMIC_DISPATCH(StoreRowsImpl)
+  (codec, static_cast<std::size_t>(head_dim), keys, values, stride, rows);
+}
+
+}  // namespace rkv::attention::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,28 @@
+// The plain twins of the kernels of backend.h: loops straight from the equations, double sums.
+#ifndef RKV_ATTENTION_REF_KERNELS_H_
+#define RKV_ATTENTION_REF_KERNELS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "attention/backend.h"
+
+namespace rkv::attention::ref {
+
+// Contracts: the fields of the same name in Backend.
+void StoreRows(kv::Codec codec, std::int32_t head_dim, const float* keys, const float* values,
+               std::size_t stride, std::span<std::byte* const> rows);
+void PrefillTileRows(const PrefillTile& tile, const kv::HeadView& head, Scratch& scratch);
+void DecodeRows(const GroupQuery& query, const kv::HeadView& head, const RowList& rows, float scale,
+                const PartialSoftmax& out);
+void WindowMass(const WindowQuery& window, const kv::HeadView& head, std::span<float> mass,
+                Scratch& scratch);
+void ChunkScores(const GroupQuery& query, const kv::IndexView& index, std::int32_t channels,
+                 std::span<float> u, Scratch& scratch);
+std::int32_t TopK(std::span<const float> scores, std::int32_t k, std::int32_t* out,
+                  Scratch& scratch);
+
+}  // namespace rkv::attention::ref
+
+#endif  // RKV_ATTENTION_REF_KERNELS_H_
