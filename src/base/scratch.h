@@ -3,6 +3,7 @@
 #ifndef RKV_BASE_SCRATCH_H_
 #define RKV_BASE_SCRATCH_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -53,24 +54,35 @@ class Scratch {
   };
   struct Slab {
     std::unique_ptr<std::byte[], Free> data;
-    std::size_t size;
+    std::size_t size = 0;
   };
 
   void* Take(std::size_t bytes) {
     bytes = (bytes + 63) / 64 * 64;
-    while (slab_ < slabs_.size() && offset_ + bytes > slabs_[slab_].size) {
-      ++slab_;
+    if (slab_ == slabs_.size() || offset_ + bytes > slabs_[slab_].size) {
+      slab_ += offset_ > 0 ? 1 : 0;  // the first slab that holds nothing
       offset_ = 0;
-    }
-    if (slab_ == slabs_.size()) {
-      const std::size_t size = bytes > kMinSlab ? bytes : kMinSlab;
-      slabs_.push_back(
-          {std::unique_ptr<std::byte[], Free>(new (std::align_val_t{64}) std::byte[size]), size});
-      offset_ = 0;
+      MakeRoom(bytes);
     }
     void* out = slabs_[slab_].data.get() + offset_;
     offset_ += bytes;
     return out;
+  }
+
+  // Replaces the empty slab `slab_` when it is too small, so that requests that grow from step to
+  // step leave no trail of outgrown slabs behind.
+  void MakeRoom(std::size_t bytes) {
+    if (slab_ == slabs_.size()) {
+      slabs_.emplace_back();
+    }
+    Slab& slab = slabs_[slab_];
+    if (slab.size < bytes || slab.data == nullptr) {
+      slab.data.reset();
+      slab.size = 0;
+      const std::size_t size = std::max(bytes + bytes / 4, kMinSlab);
+      slab.data.reset(new (std::align_val_t{64}) std::byte[size]);
+      slab.size = size;
+    }
   }
 
   static constexpr std::size_t kMinSlab = std::size_t{1} << 18;

@@ -101,7 +101,7 @@ std::string HumanBytes(std::uint64_t bytes) {
   if (unit == 0) {
     return fmt::format("{} B", bytes);
   }
-  const int decimals = value < 10.0 ? 2 : value < 100.0 ? 1 : 0;
+  const int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
   return fmt::format("{:.{}f} {}", value, decimals, kUnits[unit]);
 }
 

@@ -10,11 +10,11 @@
 
 namespace rkv {
 
-// The candidate with the smallest edit distance to `word`, or empty when none is closer than half
-// of the word's length. Ties go to the earlier candidate.
+// The candidate with the smallest edit distance to `word`, or empty when none is within half of
+// the word's length (of one edit for a word of one letter). Ties go to the earlier candidate.
 std::string_view NearestName(std::string_view word, std::span<const std::string_view> candidates);
 
-// "1.5 MiB", "512 B": three significant digits, binary units.
+// "1.50 MiB", "512 B": three significant digits, binary units.
 std::string HumanBytes(std::uint64_t bytes);
 
 // Offset of the first byte that is not part of well-formed UTF-8, or npos.

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -132,8 +133,8 @@ int DefaultThreads() {
   std::string limit;
   double period = 0;
   if (quota >> limit >> period && limit != "max" && period > 0) {
-    const double allowed = std::stod(limit) / period;
-    cpus = std::min(cpus, std::max(1, static_cast<int>(allowed)));
+    const double allowed = std::strtod(limit.c_str(), nullptr) / period;
+    cpus = allowed > 0 ? std::min(cpus, std::max(1, static_cast<int>(allowed))) : cpus;
   }
   return std::max(1, cpus);
 }
