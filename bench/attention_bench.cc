@@ -1,0 +1,158 @@
+// Attention kernels of the cpu backend on one thread, at the shapes of a 135M-parameter model
+// (head_dim 64, groups of 3) and its neighbours. Heads are visited in turn so that rows come from
+// memory, as they do while decoding.
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "attention/backend.h"
+#include "base/gemm.h"
+#include "support/random.h"
+#include "support/test_head.h"
+
+namespace rkv {
+namespace {
+
+constexpr kv::Codec kCodec = kv::Codec::kF16;
+
+std::vector<test::TestHead> Heads(std::int32_t head_dim, std::int32_t rows, std::size_t bytes) {
+  Rng rng(1);
+  const test::TestHead first = test::TestHead::Random(rng, head_dim, kCodec, rows);
+  const std::size_t head_bytes = static_cast<std::size_t>(rows) * first.view().row_bytes();
+  std::vector<test::TestHead> heads;
+  for (std::size_t i = 0; i == 0 || i * head_bytes < bytes; ++i) {
+    heads.emplace_back(head_dim, kCodec, rows);
+    for (std::int32_t row = 0; row < rows; ++row) {
+      const std::byte* from = first.view().Key(row);
+      std::copy(from, from + first.view().row_bytes(), heads.back().MutableRow(row));
+    }
+  }
+  return heads;
+}
+
+// Args: head_dim, group, stored rows, rows read (all when equal, else a random ascending list).
+void DecodeRows(benchmark::State& state) {
+  const auto head_dim = static_cast<std::int32_t>(state.range(0));
+  const auto group = static_cast<std::int32_t>(state.range(1));
+  const auto rows = static_cast<std::int32_t>(state.range(2));
+  const auto read = static_cast<std::int32_t>(state.range(3));
+  const auto heads = Heads(head_dim, rows, std::size_t{128} << 20);
+  Rng rng(2);
+  const auto q = test::NormalVector(rng, static_cast<std::size_t>(group * head_dim));
+  const auto list = test::RandomSubset(rng, rows, read);
+  std::vector<float> acc(q.size());
+  std::vector<float> max(static_cast<std::size_t>(group));
+  std::vector<float> sum(static_cast<std::size_t>(group));
+  std::size_t head = 0;
+  for (auto _ : state) {
+    attention::CpuBackend().decode_rows({q.data(), group}, heads[head].view(),
+                                        {read == rows ? nullptr : list.data(), read}, 0.125f,
+                                        {acc.data(), max.data(), sum.data()});
+    benchmark::DoNotOptimize(acc.data());
+    head = (head + 1) % heads.size();
+  }
+  state.SetBytesProcessed(state.iterations() * read * 4 * head_dim);
+}
+BENCHMARK(DecodeRows)
+    ->Args({64, 3, 7500, 7500})
+    ->Args({64, 1, 7500, 7500})
+    ->Args({64, 7, 7500, 7500})
+    ->Args({128, 4, 7500, 7500})
+    ->Args({64, 3, 2400, 256});
+
+// Args: head_dim, group, first row, tokens.
+void PrefillTile(benchmark::State& state) {
+  UseOneGemmThread();
+  const auto head_dim = static_cast<std::int32_t>(state.range(0));
+  const auto group = static_cast<std::int32_t>(state.range(1));
+  const auto first = static_cast<std::int32_t>(state.range(2));
+  const auto tokens = static_cast<std::int32_t>(state.range(3));
+  const auto heads = Heads(head_dim, first + tokens, 0);
+  Rng rng(3);
+  const auto stride = static_cast<std::size_t>(group * head_dim);
+  const auto q = test::NormalVector(rng, stride * static_cast<std::size_t>(tokens));
+  std::vector<float> out(q.size());
+  Scratch scratch;
+  for (auto _ : state) {
+    attention::CpuBackend().prefill_tile(
+        {q.data(), stride, tokens, group, first, 0.125f, out.data(), stride}, heads[0].view(),
+        scratch);
+    benchmark::DoNotOptimize(out.data());
+  }
+  const double rows = first + 0.5 * (tokens + 1);
+  state.counters["flops"] = benchmark::Counter(4.0 * rows * tokens * group * head_dim,
+                                               benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(PrefillTile)
+    ->Args({64, 3, 7000, 128})
+    ->Args({64, 3, 0, 512})
+    ->Args({64, 7, 7000, 128})
+    ->Args({128, 4, 7000, 128});
+
+// Args: head_dim, group, rows, window tokens.
+void WindowMass(benchmark::State& state) {
+  const auto head_dim = static_cast<std::int32_t>(state.range(0));
+  const auto group = static_cast<std::int32_t>(state.range(1));
+  const auto rows = static_cast<std::int32_t>(state.range(2));
+  const auto tokens = static_cast<std::int32_t>(state.range(3));
+  const auto heads = Heads(head_dim, rows, 0);
+  Rng rng(4);
+  const auto stride = static_cast<std::size_t>(group * head_dim);
+  const auto q = test::NormalVector(rng, stride * static_cast<std::size_t>(tokens));
+  std::vector<float> mass(static_cast<std::size_t>(rows - tokens));
+  Scratch scratch;
+  for (auto _ : state) {
+    attention::CpuBackend().window_mass({q.data(), stride, tokens, group, 0.125f}, heads[0].view(),
+                                        mass, scratch);
+    benchmark::DoNotOptimize(mass.data());
+  }
+}
+BENCHMARK(WindowMass)->Args({64, 3, 7500, 32})->Unit(benchmark::kMillisecond);
+
+// Args: head_dim, group, chunks, channels.
+void ChunkScores(benchmark::State& state) {
+  const auto head_dim = static_cast<std::int32_t>(state.range(0));
+  const auto group = static_cast<std::int32_t>(state.range(1));
+  const auto chunks = static_cast<std::int32_t>(state.range(2));
+  const auto channels = static_cast<std::int32_t>(state.range(3));
+  const auto head = Heads(head_dim, 3 * chunks, 0);
+  const test::TestIndex index(head[0], 3);
+  Rng rng(5);
+  const auto q = test::NormalVector(rng, static_cast<std::size_t>(group * head_dim));
+  std::vector<float> u(static_cast<std::size_t>(chunks));
+  Scratch scratch;
+  for (auto _ : state) {
+    attention::CpuBackend().chunk_scores({q.data(), group}, index.view(), channels, u, scratch);
+    benchmark::DoNotOptimize(u.data());
+  }
+}
+BENCHMARK(ChunkScores)->Args({64, 3, 800, 41})->Args({64, 7, 1000, 40})->Args({128, 4, 1000, 67});
+
+// Args: scores, k. 48 different inputs: a branch predictor must not learn them.
+void TopK(benchmark::State& state) {
+  const auto n = static_cast<std::size_t>(state.range(0));
+  const auto k = static_cast<std::int32_t>(state.range(1));
+  Rng rng(6);
+  std::vector<std::vector<float>> inputs(48);
+  for (auto& scores : inputs) {
+    scores = test::NormalVector(rng, n);
+    for (float& score : scores) {
+      score = std::exp(2.0f * score);
+    }
+  }
+  std::vector<std::int32_t> out(n);
+  Scratch scratch;
+  std::size_t input = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(attention::CpuBackend().top_k(inputs[input], k, out.data(), scratch));
+    input = (input + 1) % inputs.size();
+  }
+}
+BENCHMARK(TopK)->Args({800, 86})->Args({1024, 256})->Args({4096, 256})->Args({16384, 2048});
+
+}  // namespace
+}  // namespace rkv
+
+BENCHMARK_MAIN();
