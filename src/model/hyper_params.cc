@@ -113,7 +113,10 @@ class KeyReader {
   }
 
  private:
-  static Status AsDataLoss(const Status& status) { return {Code::kDataLoss, status.message()}; }
+  // A key that must be there and is not makes the file a bad one.
+  static Status AsDataLoss(const Status& status) {
+    return status.code() == Code::kNotFound ? Status(Code::kDataLoss, status.message()) : status;
+  }
 
   Result<std::int64_t> Uniform(const GgufArray& array, std::string_view key,
                                std::int64_t length) const {
