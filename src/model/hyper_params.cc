@@ -174,13 +174,9 @@ RopeParams ReadRope(KeyReader& keys, RopeOrder order, const HyperParams& params)
   }
   rope.original_context = keys.IntOr("rope.scaling.original_context_length", params.context, 1,
                                      std::numeric_limits<std::int32_t>::max());
-  rope.ext_factor = keys.FloatOr("rope.scaling.yarn_ext_factor", -1.0f, -1e30);
-  if (rope.ext_factor < 0.0f) {
-    rope.ext_factor = type == "yarn" ? 1.0f : 0.0f;
-  }
-  rope.attn_factor = keys.FloatOr("rope.scaling.yarn_attn_factor", 1.0f, 0.0);
-  rope.beta_fast = keys.FloatOr("rope.scaling.yarn_beta_fast", 32.0f, 0.0);
-  rope.beta_slow = keys.FloatOr("rope.scaling.yarn_beta_slow", 1.0f, 0.0);
+  // libllama reads rope.scaling.yarn_{ext_factor,attn_factor,beta_fast,beta_slow} for none of these
+  // architectures, so a file's values must not count here either.
+  rope.ext_factor = type == "yarn" ? 1.0f : 0.0f;
   if (rope.ext_factor != 0.0f) {
     // The rotation itself multiplies by 1 + 0.1 ln(factor); this leaves yarn's magnitude once.
     const float stretch = 1.0f / rope.freq_scale;
