@@ -22,7 +22,7 @@ enum class Compute : std::uint8_t { kAuto, kF32 };
 enum class KvType : std::uint8_t { kAuto, kF16, kBf16, kF32 };
 
 struct EngineOptions {
-  std::string model_path;
+  std::string model_path = {};
   int threads = 0;           // 0: the CPUs this process may use
   std::int32_t context = 0;  // tokens a session may hold; 0: the model's trained context
   Compute compute = Compute::kAuto;

@@ -87,8 +87,8 @@ TEST_P(TinyModels, LogitsEqualLibllamaAfterOneToken) { Compare(1); }
 TEST_P(TinyModels, LogitsEqualLibllamaAfterAPieceAndABit) { Compare(201); }
 TEST_P(TinyModels, LogitsEqualLibllamaAfterAThousandTokens) { Compare(1031); }
 
-INSTANTIATE_TEST_SUITE_P(All, TinyModels, testing::ValuesIn(Cases()), [](const auto& info) {
-  std::string name = info.param.model;
+INSTANTIATE_TEST_SUITE_P(All, TinyModels, testing::ValuesIn(Cases()), [](const auto& param) {
+  std::string name = param.param.model;
   std::ranges::replace(name, '-', '_');
   return name;
 });
