@@ -54,12 +54,13 @@ struct GgufFile {
 // bits), rows a multiple of the type's block, alignment (a power of two, 8 to 65536), offsets
 // aligned, inside the file and not overlapping. Errors: kDataLoss (what is wrong, where: key,
 // tensor or byte offset) and kUnsupported (a version, byte order or tensor type that this build
-// does not know). Never reads outside `file`, never allocates more than a few times the file's
-// size.
+// does not know, more than 65536 keys or tensors). Never reads outside `file`, never allocates more
+// than a few times the file's size.
 Result<GgufFile> ParseGguf(std::span<const std::byte> file);
 
 // Checks what the tokenizer library trusts: types and lengths of tokenizer.* keys, ids inside the
-// vocabulary, merges of two parts, UTF-8. Errors: kDataLoss names the key.
+// vocabulary, merges of two parts, UTF-8. Errors: kDataLoss names the key; kUnsupported for
+// tokenizers other than llama and gpt2, and for models split over several files.
 Status CheckTokenizerKeys(const GgufFile& file);
 
 // Typed access. Missing keys give kNotFound (or the default), wrong types kDataLoss; both name the

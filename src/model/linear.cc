@@ -15,9 +15,9 @@
 namespace rkv::model {
 namespace {
 
-// Weight bytes of one task of MatVec: small enough that two threads end together, large enough that
-// taking a task costs nothing. Row bytes vary by type, task sizes must not depend on the threads.
-constexpr std::size_t kTaskBytes = std::size_t{32} << 10;
+// Weight bytes of one task of MatVec: small enough that threads end together, large enough that
+// taking a task costs nothing beside it. Tasks never depend on the number of threads.
+constexpr std::size_t kTaskBytes = std::size_t{16} << 10;
 constexpr std::int32_t kTaskTokens = 128;
 constexpr std::int32_t kMinTaskColumns = 256;
 constexpr std::int64_t kWantedTasks = 16;
@@ -86,8 +86,11 @@ class Inputs {
   std::vector<std::byte> memory_;
 };
 
+// Rows of every task but the last, which is not much shorter.
 std::int64_t RowsPerTask(const Linear& linear) {
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(kTaskBytes / linear.row_bytes));
+  const std::size_t bytes = linear.row_bytes * static_cast<std::size_t>(linear.out);
+  const auto tasks = static_cast<std::int64_t>(bytes / kTaskBytes + 1);
+  return (linear.out + tasks - 1) / tasks;
 }
 
 std::int64_t RowTasks(const Linear& linear) {
