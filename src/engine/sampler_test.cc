@@ -151,8 +151,8 @@ TEST(Distribution, PenalisesRecentTokensOnceWhicheverSign) {
 TEST(Distribution, EqualsADirectComputationOnALargeVocabulary) {
   Rng rng(3);
   for (const float scale : {0.5f, 3.0f}) {
-    const std::vector<float> logits = test::NormalVector(rng, 30000, scale);
-    for (const std::int32_t top_k : {0, 1, 40, 5000, 30000, 2147483647}) {
+    const std::vector<float> logits = test::NormalVector(rng, 5000, scale);
+    for (const std::int32_t top_k : {0, 1, 40, 1000, 5000, 2147483647}) {
       for (const float top_p : {0.1f, 0.95f, 1.0f}) {
         for (const float min_p : {0.0f, 0.05f}) {
           SamplerOptions options = Plain();

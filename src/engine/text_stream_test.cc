@@ -119,6 +119,9 @@ TEST(TextStream, StopThatIsAPrefixOfAnotherWins) {
   const Outcome expected{"x", "ab"};
   EXPECT_EQ(Stream({"xa", "bc"}, {"abc", "ab"}), expected);
   EXPECT_EQ(Stream({"xabc"}, {"ab", "abc"}), expected);
+  TextStream stream({"abc", "ab"});
+  EXPECT_EQ(stream.Push("xab"), "x");
+  EXPECT_TRUE(stream.stopped()) << "nothing later can change it";
 }
 
 TEST(TextStream, StopThatBeginsFirstWinsOverOneThatEndsFirst) {

@@ -22,12 +22,12 @@ using ModelPtr = std::unique_ptr<llama_model, FreeModel>;
 
 // libllama's log and backends are global to the process: set up once, silent.
 void InitLibrary() {
-  static const bool ready = [] {
+  static const bool kReady = [] {
     llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
     llama_backend_init();
     return true;
   }();
-  static_cast<void>(ready);
+  static_cast<void>(kReady);
 }
 
 // A token whose text the library looks for only when asked to parse special tokens.
