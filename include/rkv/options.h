@@ -46,7 +46,7 @@ struct PrefillProgress {
 // Called on the calling thread, several times a second; returning false cancels.
 using ProgressCallback = std::function<bool(const PrefillProgress&)>;
 
-// llama.cpp's names and defaults, except that repeat_penalty looks at the last 64 tokens.
+// llama.cpp's names and defaults. The repeat penalty counts prompt tokens too.
 struct SamplerOptions {
   float temperature = 0.8f;     // 0: greedy
   std::int32_t top_k = 40;      // 0: off

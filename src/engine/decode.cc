@@ -260,6 +260,7 @@ Status DecodeToken(const Runtime& runtime, Token token, SessionState& session,
     }
   }
   session.position += 1;
+  session.tokens.push_back(token);
   const StageTimer timer(&session.stage_seconds["decode.output"]);
   ComputeLogits(runtime, buffers.x.data(), buffers.norm, session.logits);
   return {};

@@ -69,6 +69,6 @@ Status CheckPolicy(std::string_view policy) {
   return method ? Status() : method.error();
 }
 
-std::string_view Version() { return "0.1.0"; }
+std::string_view Version() { return RKV_VERSION; }
 
 }  // namespace rkv

@@ -70,6 +70,7 @@ Status Prefill::Run(const ProgressCallback& on_progress) {
   for (SessionState* session : sessions_) {
     session->pool.Trim();
     session->position += count_;
+    session->tokens.insert(session->tokens.end(), tokens_.begin(), tokens_.end());
     for (const auto& [name, seconds] : stages_) {
       session->stage_seconds[name] += seconds;
     }

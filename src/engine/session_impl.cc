@@ -75,6 +75,9 @@ Result<GenerateResult> SessionImpl::Generate(const GenerateOptions& options,
   }
   const model::Tokenizer& tokenizer = runtime_.model->tokenizer();
   Sampler sampler(options.sampler);
+  for (const Token token : state_.tokens) {  // the repeat penalty sees the prompt, as in llama.cpp
+    sampler.Accept(token);
+  }
   TextStream stream(options.stop);
   GenerateResult result;
   const auto emit = [&](const std::string& text) {

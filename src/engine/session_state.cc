@@ -47,6 +47,7 @@ void SessionState::Clear() {
   }
   pool.Trim();
   position = 0;
+  tokens.clear();
   logits.clear();
 }
 

@@ -14,6 +14,7 @@
 #include "kv/head_store.h"
 #include "kv/memory_meter.h"
 #include "policy/policy.h"
+#include "rkv/options.h"
 
 namespace rkv::engine {
 
@@ -54,6 +55,7 @@ struct SessionState {
   std::vector<LayerCache> layers;
 
   std::int32_t position = 0;  // tokens seen
+  std::vector<Token> tokens;  // all of them
   std::vector<float> logits;  // after the last token, [vocab]; empty before the first prompt
   bool lost = false;          // rows are no longer those of the tokens seen
 
