@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
@@ -55,7 +56,7 @@ Result<Codec> ParseCodec(std::string_view name) {
 void EncodeRow(Codec codec, std::span<const float> from, std::byte* to) {
   switch (codec) {
     case Codec::kF32:
-      std::memcpy(to, from.data(), from.size_bytes());
+      std::ranges::copy(std::as_bytes(from), to);
       return;
     case Codec::kF16:
       Encode16(from, to, F32ToF16);
@@ -69,7 +70,7 @@ void EncodeRow(Codec codec, std::span<const float> from, std::byte* to) {
 void DecodeRow(Codec codec, const std::byte* from, std::span<float> to) {
   switch (codec) {
     case Codec::kF32:
-      std::memcpy(to.data(), from, to.size_bytes());
+      std::copy_n(from, to.size_bytes(), std::as_writable_bytes(to).begin());
       return;
     case Codec::kF16:
       Decode16(from, to, F16ToF32);
