@@ -89,10 +89,12 @@ void AddTo(float* x, const float* y, std::size_t n) {
 
 // Round to nearest even; NaN stays NaN.
 void RoundToBf16(const float* HWY_RESTRICT x, std::size_t n, std::uint16_t* HWY_RESTRICT out) {
-  const hn::ScalableTag<std::uint32_t> d32;
-  const hn::Rebind<std::uint16_t, decltype(d32)> d16;
+  const F32 d;
+  const hn::RebindToUnsigned<F32> d32;
+  const hn::Rebind<std::uint16_t, F32> d16;
   const std::size_t N = hn::Lanes(d32);
-  const auto round = [&](auto bits) HWY_ATTR {
+  const auto round = [&](auto values) HWY_ATTR {
+    const auto bits = hn::BitCast(d32, values);
     const auto high = hn::ShiftRight<16>(bits);
     const auto odd = hn::And(high, hn::Set(d32, 1));
     const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fff))));
@@ -100,13 +102,12 @@ void RoundToBf16(const float* HWY_RESTRICT x, std::size_t n, std::uint16_t* HWY_
     const auto is_nan = hn::Gt(magnitude, hn::Set(d32, 0x7f800000));
     return hn::IfThenElse(is_nan, hn::Or(high, hn::Set(d32, 0x40)), rounded);
   };
-  const auto* bits = reinterpret_cast<const std::uint32_t*>(x);
   std::size_t i = 0;
   for (; i + N <= n; i += N) {
-    hn::StoreU(hn::TruncateTo(d16, round(hn::LoadU(d32, bits + i))), d16, out + i);
+    hn::StoreU(hn::TruncateTo(d16, round(hn::LoadU(d, x + i))), d16, out + i);
   }
   for (; i < n; ++i) {
-    out[i] = static_cast<std::uint16_t>(hn::GetLane(round(hn::Set(d32, bits[i]))));
+    out[i] = static_cast<std::uint16_t>(hn::GetLane(round(hn::Set(d, x[i]))));
   }
 }
 
