@@ -3,12 +3,17 @@
 // memory, as they do while decoding.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "attention/backend.h"
+#include "base/check.h"
 #include "base/gemm.h"
+#include "kv/block_pool.h"
+#include "kv/head_store.h"
+#include "kv/memory_meter.h"
 #include "support/random.h"
 #include "support/test_head.h"
 
@@ -17,28 +22,42 @@ namespace {
 
 constexpr kv::Codec kCodec = kv::Codec::kF16;
 
-std::vector<test::TestHead> Heads(std::int32_t head_dim, std::int32_t rows, std::size_t bytes) {
-  Rng rng(1);
-  const test::TestHead first = test::TestHead::Random(rng, head_dim, kCodec, rows);
-  const std::size_t head_bytes = static_cast<std::size_t>(rows) * first.view().row_bytes();
-  std::vector<test::TestHead> heads;
-  for (std::size_t i = 0; i == 0 || i * head_bytes < bytes; ++i) {
-    heads.emplace_back(head_dim, kCodec, rows);
-    for (std::int32_t row = 0; row < rows; ++row) {
-      const std::byte* from = first.view().Key(row);
-      std::copy(from, from + first.view().row_bytes(), heads.back().MutableRow(row));
-    }
+// Heads of equal content in the memory that the engine uses (huge pages where the system gives
+// them).
+class Heads {
+ public:
+  // As many as it takes to fill `bytes`, at least one.
+  Heads(std::int32_t head_dim, std::int32_t rows, std::size_t bytes)
+      : pool_(kv::HeadStore::BlockBytes(head_dim, kCodec)) {
+    Rng rng(1);
+    const test::TestHead first = test::TestHead::Random(rng, head_dim, kCodec, rows);
+    const std::size_t row_bytes = first.view().row_bytes();
+    do {
+      stores_.emplace_back(head_dim, kCodec, pool_, meter_);
+      Check(stores_.back().Extend(rows, 0).has_value(), "no memory for the rows");
+      for (std::int32_t row = 0; row < rows; ++row) {
+        std::copy_n(first.view().Key(row), row_bytes, stores_.back().MutableRow(row));
+      }
+    } while (stores_.size() * static_cast<std::size_t>(rows) * row_bytes < bytes);
   }
-  return heads;
-}
 
-// Args: head_dim, group, stored rows, rows read (all when equal, else a random ascending list).
+  std::size_t size() const { return stores_.size(); }
+  kv::HeadView view(std::size_t i) const { return stores_[i].view(); }
+
+ private:
+  kv::MemoryMeter meter_;
+  kv::BlockPool pool_;
+  std::vector<kv::HeadStore> stores_;
+};
+
+// Args: head_dim, group, stored rows, rows read (all when equal, else a random ascending list), MiB
+// of heads that take turns (0: one head, from the cache).
 void DecodeRows(benchmark::State& state) {
   const auto head_dim = static_cast<std::int32_t>(state.range(0));
   const auto group = static_cast<std::int32_t>(state.range(1));
   const auto rows = static_cast<std::int32_t>(state.range(2));
   const auto read = static_cast<std::int32_t>(state.range(3));
-  const auto heads = Heads(head_dim, rows, std::size_t{128} << 20);
+  const Heads heads(head_dim, rows, static_cast<std::size_t>(state.range(4)) << 20);
   Rng rng(2);
   const auto q = test::NormalVector(rng, static_cast<std::size_t>(group * head_dim));
   const auto list = test::RandomSubset(rng, rows, read);
@@ -47,7 +66,7 @@ void DecodeRows(benchmark::State& state) {
   std::vector<float> sum(static_cast<std::size_t>(group));
   std::size_t head = 0;
   for (auto _ : state) {
-    attention::CpuBackend().decode_rows({q.data(), group}, heads[head].view(),
+    attention::CpuBackend().decode_rows({q.data(), group}, heads.view(head),
                                         {read == rows ? nullptr : list.data(), read}, 0.125f,
                                         {acc.data(), max.data(), sum.data()});
     benchmark::DoNotOptimize(acc.data());
@@ -56,11 +75,15 @@ void DecodeRows(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * read * 4 * head_dim);
 }
 BENCHMARK(DecodeRows)
-    ->Args({64, 3, 7500, 7500})
-    ->Args({64, 1, 7500, 7500})
-    ->Args({64, 7, 7500, 7500})
-    ->Args({128, 4, 7500, 7500})
-    ->Args({64, 3, 2400, 256});
+    ->Args({64, 3, 7500, 7500, 128})
+    ->Args({64, 1, 7500, 7500, 128})
+    ->Args({64, 7, 7500, 7500, 128})
+    ->Args({128, 4, 7500, 7500, 128})
+    ->Args({64, 3, 2400, 256, 128})
+    ->Args({64, 1, 1000, 1000, 0})
+    ->Args({64, 3, 1000, 1000, 0})
+    ->Args({64, 7, 1000, 1000, 0})
+    ->Args({128, 4, 1000, 1000, 0});
 
 // Args: head_dim, group, first row, tokens.
 void PrefillTile(benchmark::State& state) {
@@ -69,7 +92,7 @@ void PrefillTile(benchmark::State& state) {
   const auto group = static_cast<std::int32_t>(state.range(1));
   const auto first = static_cast<std::int32_t>(state.range(2));
   const auto tokens = static_cast<std::int32_t>(state.range(3));
-  const auto heads = Heads(head_dim, first + tokens, 0);
+  const Heads heads(head_dim, first + tokens, 0);
   Rng rng(3);
   const auto stride = static_cast<std::size_t>(group * head_dim);
   const auto q = test::NormalVector(rng, stride * static_cast<std::size_t>(tokens));
@@ -77,7 +100,7 @@ void PrefillTile(benchmark::State& state) {
   Scratch scratch;
   for (auto _ : state) {
     attention::CpuBackend().prefill_tile(
-        {q.data(), stride, tokens, group, first, 0.125f, out.data(), stride}, heads[0].view(),
+        {q.data(), stride, tokens, group, first, 0.125f, out.data(), stride}, heads.view(0),
         scratch);
     benchmark::DoNotOptimize(out.data());
   }
@@ -97,14 +120,14 @@ void WindowMass(benchmark::State& state) {
   const auto group = static_cast<std::int32_t>(state.range(1));
   const auto rows = static_cast<std::int32_t>(state.range(2));
   const auto tokens = static_cast<std::int32_t>(state.range(3));
-  const auto heads = Heads(head_dim, rows, 0);
+  const Heads heads(head_dim, rows, 0);
   Rng rng(4);
   const auto stride = static_cast<std::size_t>(group * head_dim);
   const auto q = test::NormalVector(rng, stride * static_cast<std::size_t>(tokens));
   std::vector<float> mass(static_cast<std::size_t>(rows - tokens));
   Scratch scratch;
   for (auto _ : state) {
-    attention::CpuBackend().window_mass({q.data(), stride, tokens, group, 0.125f}, heads[0].view(),
+    attention::CpuBackend().window_mass({q.data(), stride, tokens, group, 0.125f}, heads.view(0),
                                         mass, scratch);
     benchmark::DoNotOptimize(mass.data());
   }
@@ -117,9 +140,9 @@ void ChunkScores(benchmark::State& state) {
   const auto group = static_cast<std::int32_t>(state.range(1));
   const auto chunks = static_cast<std::int32_t>(state.range(2));
   const auto channels = static_cast<std::int32_t>(state.range(3));
-  const auto head = Heads(head_dim, 3 * chunks, 0);
-  const test::TestIndex index(head[0], 3);
   Rng rng(5);
+  const test::TestHead head = test::TestHead::Random(rng, head_dim, kCodec, 3 * chunks);
+  const test::TestIndex index(head, 3);
   const auto q = test::NormalVector(rng, static_cast<std::size_t>(group * head_dim));
   std::vector<float> u(static_cast<std::size_t>(chunks));
   Scratch scratch;

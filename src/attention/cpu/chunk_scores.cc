@@ -97,49 +97,48 @@ HWY_INLINE void EstimateChunks(D d, const Selection& selection, std::size_t head
 
 // Step 3 for H heads and all chunks. A last tile that is not full starts earlier and repeats
 // chunks: every chunk's sum runs over the same channels in the same order, whatever its tile.
+// REQUIRES: chunks >= SumVectors(H) * Lanes.
 template <kv::Codec C, int H>
 HWY_INLINE void EstimateHeads(const Selection& selection, std::size_t head, std::size_t chunks,
                               std::size_t stride, float* z) {
-  constexpr int kVectors = H == 1 ? 8 : 4;
+  const hn::ScalableTag<float> d;
+  const std::size_t wide = SumVectors(H) * hn::Lanes(d);
+  std::size_t b = 0;
+  for (; b + wide <= chunks; b += wide) {
+    EstimateChunks<C, H, SumVectors(H)>(d, selection, head, b, z, stride);
+  }
+  if (b < chunks) {
+    EstimateChunks<C, H, SumVectors(H)>(d, selection, head, chunks - wide, z, stride);
+  }
+}
+
+// Step 3 for few chunks.
+template <kv::Codec C>
+HWY_INLINE void EstimateFew(const Selection& selection, std::size_t head, std::size_t chunks,
+                            std::size_t stride, float* z) {
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> d1;
   const std::size_t N = hn::Lanes(d);
-  const std::size_t wide = kVectors * N;
-  if (chunks >= wide) {
-    std::size_t b = 0;
-    for (; b + wide <= chunks; b += wide) {
-      EstimateChunks<C, H, kVectors>(d, selection, head, b, z, stride);
-    }
-    if (b < chunks) {
-      EstimateChunks<C, H, kVectors>(d, selection, head, chunks - wide, z, stride);
-    }
-    return;
-  }
   std::size_t b = 0;
   for (; b + N <= chunks; b += N) {
-    EstimateChunks<C, H, 1>(d, selection, head, b, z, stride);
+    EstimateChunks<C, 1, 1>(d, selection, head, b, z, stride);
   }
   for (; b < chunks; ++b) {
-    EstimateChunks<C, H, 1>(d1, selection, head, b, z, stride);
+    EstimateChunks<C, 1, 1>(d1, selection, head, b, z, stride);
   }
 }
 
 template <kv::Codec C>
 HWY_INLINE void EstimateAll(const Selection& selection, std::size_t group, std::size_t chunks,
                             std::size_t stride, float* z) {
-  std::size_t tiles = (group + kMaxTileHeads - 1) / kMaxTileHeads;
-  for (std::size_t head = 0; head < group; --tiles) {
-    const std::size_t size = (group - head + tiles - 1) / tiles;
-    if (size == 1) {
-      EstimateHeads<C, 1>(selection, head, chunks, stride, z);
-    } else if (size == 2) {
-      EstimateHeads<C, 2>(selection, head, chunks, stride, z);
-    } else if (size == 3) {
-      EstimateHeads<C, 3>(selection, head, chunks, stride, z);
-    } else {
-      EstimateHeads<C, kMaxTileHeads>(selection, head, chunks, stride, z);
+  if (chunks >= SumVectors(1) * hn::Lanes(hn::ScalableTag<float>())) {
+    ForEachHeadTile(group, [&](std::size_t head, auto heads) HWY_ATTR {
+      EstimateHeads<C, decltype(heads)::kValue>(selection, head, chunks, stride, z);
+    });
+  } else {
+    for (std::size_t head = 0; head < group; ++head) {
+      EstimateFew<C>(selection, head, chunks, stride, z);
     }
-    head += size;
   }
 }
 

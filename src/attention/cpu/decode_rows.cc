@@ -20,6 +20,9 @@ namespace HWY_NAMESPACE {
 // and as far ahead as the prefetches run.
 inline constexpr std::size_t kBatch = 32;
 
+// Rows whose products with H heads are summed at once: as many sums as there are registers for.
+constexpr int RowsAtOnce(int heads) { return heads <= 3 || HWY_TARGET <= HWY_AVX3 ? 4 : 2; }
+
 // Where the rows of one batch lie. Entries behind `count` repeat its last row, so that kernels may
 // read rows in fours.
 struct Batch {
@@ -36,35 +39,76 @@ struct Batch {
   }
 };
 
+// scores[h * kBatch + row] for the rows [row, row + R), whose products with the queries of H heads
+// are spread over the lanes of sum[h][r].
+template <int H, int R, class D, class V>
+HWY_INLINE void StoreScores(D d, const V (&sum)[H][R], float scale, std::size_t row,
+                            float* HWY_RESTRICT scores) {
+  if constexpr (R == 4) {
+    for (int h = 0; h < H; ++h) {
+      StoreFourSums(d, sum[h], scale, scores + h * kBatch + row);
+    }
+  } else {
+    for (int r = 0; r < R; ++r) {
+      for (int h = 0; h < H; h += 4) {
+        V four[4];
+        for (int i = 0; i < 4; ++i) {
+          four[i] = h + i < H ? sum[h + i][r] : hn::Zero(d);
+        }
+        HWY_ALIGN float sums[4];
+        StoreFourSums(d, four, scale, sums);
+        for (int i = 0; i < 4 && h + i < H; ++i) {
+          scores[(h + i) * kBatch + row + r] = sums[i];
+        }
+      }
+    }
+  }
+}
+
 // scores[h * kBatch + i] = scale * q_h . key i for H heads and all rows of the batch, rounded up to
-// four.
+// fours.
 template <kv::Codec C, int H, class D, class Prefetch>
 HWY_INLINE void ScoreRows(D d, const float* q, std::size_t head_dim, const Batch& batch,
                           float scale, float* HWY_RESTRICT scores, const Prefetch& prefetch) {
+  constexpr int kRows = RowsAtOnce(H);
   const std::size_t N = hn::Lanes(d);
-  for (std::size_t i = 0; i < batch.count; i += 4) {
-    hn::Vec<D> sum[H][4];
-    for (int r = 0; r < 4; ++r) {
+  for (std::size_t i = 0; i < batch.count; i += kRows) {
+    for (std::size_t r = 0; r < kRows; ++r) {
       prefetch(i + r);
-      for (int h = 0; h < H; ++h) {
+    }
+    hn::Vec<D> sum[H][kRows];
+    for (int h = 0; h < H; ++h) {
+      for (int r = 0; r < kRows; ++r) {
         sum[h][r] = hn::Zero(d);
       }
     }
     for (std::size_t x = 0; x < head_dim; x += N) {
-      hn::Vec<D> query[H];
-      for (int h = 0; h < H; ++h) {
-        query[h] = hn::LoadU(d, q + h * head_dim + x);
-      }
-      for (int r = 0; r < 4; ++r) {
-        const auto key = LoadNumbers<C>(d, batch.rows[i + r] + x * kv::CodecBytes(C));
+      // The fewer of queries and keys stay in registers, the others pass by.
+      if constexpr (H < kRows) {
+        hn::Vec<D> query[H];
         for (int h = 0; h < H; ++h) {
-          sum[h][r] = hn::MulAdd(query[h], key, sum[h][r]);
+          query[h] = hn::LoadU(d, q + h * head_dim + x);
+        }
+        for (int r = 0; r < kRows; ++r) {
+          const auto key = LoadNumbers<C>(d, batch.rows[i + r] + x * kv::CodecBytes(C));
+          for (int h = 0; h < H; ++h) {
+            sum[h][r] = hn::MulAdd(query[h], key, sum[h][r]);
+          }
+        }
+      } else {
+        hn::Vec<D> key[kRows];
+        for (int r = 0; r < kRows; ++r) {
+          key[r] = LoadNumbers<C>(d, batch.rows[i + r] + x * kv::CodecBytes(C));
+        }
+        for (int h = 0; h < H; ++h) {
+          const auto query = hn::LoadU(d, q + h * head_dim + x);
+          for (int r = 0; r < kRows; ++r) {
+            sum[h][r] = hn::MulAdd(query, key[r], sum[h][r]);
+          }
         }
       }
     }
-    for (int h = 0; h < H; ++h) {
-      StoreFourSums(d, sum[h], scale, scores + h * kBatch + i);
-    }
+    StoreScores<H, kRows>(d, sum, scale, i, scores);
   }
 }
 
@@ -105,7 +149,7 @@ HWY_INLINE void TakeScores(D d, float* HWY_RESTRICT scores, std::size_t count, s
 template <kv::Codec C, int H, class D, class Prefetch>
 HWY_INLINE void AddValues(D d, const Batch& batch, std::size_t head_dim, const float* weights,
                           float* acc, const Prefetch& prefetch) {
-  constexpr int kVectors = H == 1 ? 8 : 4;
+  constexpr int kVectors = SumVectors(H);
   const std::size_t N = hn::Lanes(d);
   const Weights by_row{weights, kBatch};
   std::size_t x = 0;
@@ -158,27 +202,18 @@ HWY_NOINLINE void DecodeBatch(D d, const DecodeArgs& args, std::size_t first, co
   }
 }
 
-// All heads of the group on one batch, in tiles of nearly equal size.
+// All heads of the group on one batch.
 template <kv::Codec C, class D>
 HWY_INLINE void DecodeGroup(D d, const DecodeArgs& args, const Batch& batch, const Batch& next) {
-  constexpr std::size_t kMost = hn::MaxLanes(D()) >= 4 ? kMaxTileHeads : 1;
   const auto group = static_cast<std::size_t>(args.query.group);
-  std::size_t tiles = (group + kMost - 1) / kMost;
-  for (std::size_t first = 0; first < group; --tiles) {
-    const std::size_t size = (group - first + tiles - 1) / tiles;
-    if constexpr (kMost > 1) {
-      if (size == 2) {
-        DecodeBatch<C, 2>(d, args, first, batch, next);
-      } else if (size == 3) {
-        DecodeBatch<C, 3>(d, args, first, batch, next);
-      } else if (size == 4) {
-        DecodeBatch<C, kMaxTileHeads>(d, args, first, batch, next);
-      }
+  if constexpr (hn::MaxLanes(D()) >= 4) {
+    ForEachHeadTile(group, [&](std::size_t first, auto heads) HWY_ATTR {
+      DecodeBatch<C, decltype(heads)::kValue>(d, args, first, batch, next);
+    });
+  } else {
+    for (std::size_t head = 0; head < group; ++head) {
+      DecodeBatch<C, 1>(d, args, head, batch, next);
     }
-    if (size == 1) {
-      DecodeBatch<C, 1>(d, args, first, batch, next);
-    }
-    first += size;
   }
 }
 
@@ -188,6 +223,10 @@ HWY_INLINE void DecodeAll(D d, const DecodeArgs& args) {
   Batch batches[2];
   if (count > 0) {
     batches[0].Fill(args.head, args.rows, 0);
+    const PrefetchRows prefetch{batches[0].rows, 0, args.head.row_bytes()};
+    for (std::size_t i = 0; i < batches[0].count; ++i) {
+      prefetch(i);
+    }
   }
   std::size_t now = 0;
   for (std::size_t first = 0; first < count; first += kBatch) {

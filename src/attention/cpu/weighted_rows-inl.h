@@ -15,8 +15,48 @@ HWY_BEFORE_NAMESPACE();
 namespace rkv::attention::cpu {
 namespace HWY_NAMESPACE {
 
-// Heads whose sums fit in registers at once, beside the row being read.
-inline constexpr int kMaxTileHeads = HWY_TARGET <= HWY_AVX3 ? 4 : 3;
+// Heads that share one reading of the rows.
+inline constexpr int kMaxTileHeads = 4;
+
+// Vectors of a row that are summed at once for that many heads: as many sums as registers allow
+// beside the weights and the numbers just read.
+constexpr int SumVectors(int heads) {
+  if (heads == 1) {
+    return 8;
+  }
+  return heads <= 3 || HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+}
+
+template <int H>
+struct HeadCount {
+  static constexpr int kValue = H;
+};
+
+// body(HeadCount<heads>()). REQUIRES: 1 <= heads <= kMaxTileHeads.
+template <class Body>
+HWY_INLINE void WithHeadCount(std::size_t heads, const Body& body) {
+  switch (heads) {
+    case 1:
+      return body(HeadCount<1>());
+    case 2:
+      return body(HeadCount<2>());
+    case 3:
+      return body(HeadCount<3>());
+    default:
+      return body(HeadCount<4>());
+  }
+}
+
+// body(first, HeadCount) for tiles of nearly equal size that cover `group` heads.
+template <class Body>
+HWY_INLINE void ForEachHeadTile(std::size_t group, const Body& body) {
+  std::size_t tiles = (group + kMaxTileHeads - 1) / kMaxTileHeads;
+  for (std::size_t first = 0; first < group; --tiles) {
+    const std::size_t size = (group - first + tiles - 1) / tiles;
+    WithHeadCount(size, [&](auto heads) HWY_ATTR { body(first, heads); });
+    first += size;
+  }
+}
 
 struct NoPrefetch {
   HWY_INLINE void operator()(std::size_t /*row*/) const {}
