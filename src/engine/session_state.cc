@@ -19,9 +19,9 @@ SessionState::SessionState(const Runtime& runtime, std::unique_ptr<const policy:
   }
 }
 
-Status SessionState::BeginFirstTurn(std::int32_t tokens, const Runtime& runtime) {
+Status SessionState::BeginFirstTurn(std::int32_t turn_tokens, const Runtime& runtime) {
   const model::HyperParams& params = runtime.params();
-  shape = {.prompt_tokens = tokens,
+  shape = {.prompt_tokens = turn_tokens,
            .max_new_tokens = max_new_tokens,
            .head_dim = params.head_dim,
            .group = params.group()};
