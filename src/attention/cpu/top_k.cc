@@ -98,56 +98,28 @@ HWY_INLINE std::size_t FindBound(const std::int32_t* keys, std::size_t padded, s
   return above;
 }
 
-// Emits indices of chosen keys in ascending order.
-struct Emitter {
-  const std::int32_t* keys;
-  std::int32_t bound;
-  std::size_t ties;  // how many keys that equal the bound are still wanted
-  std::int32_t* out;
-  std::size_t written = 0;
-
-  // Keys [first, last), one by one.
-  HWY_INLINE void Single(std::size_t first, std::size_t last) {
-    for (std::size_t i = first; i < last; ++i) {
-      const bool tie = keys[i] == bound && ties > 0;
-      ties -= tie ? 1 : 0;
-      if (keys[i] > bound || tie) {
-        out[written++] = static_cast<std::int32_t>(i);
-      }
-    }
-  }
-
-  // One vector of keys. Writes whole vectors.
-  HWY_INLINE void Vector(std::size_t first) {
-    const DKey di;
-    const auto key = hn::LoadU(di, keys + first);
-    const auto equal = hn::Eq(key, hn::Set(di, bound));
-    auto chosen = hn::Gt(key, hn::Set(di, bound));
-    if (ties > 0 && !hn::AllFalse(di, equal)) {
-      const std::size_t equals = hn::CountTrue(di, equal);
-      if (equals > ties) {
-        Single(first, first + hn::Lanes(di));
-        return;
-      }
-      chosen = hn::Or(chosen, equal);
-      ties -= equals;
-    }
-    const auto index = hn::Iota(di, static_cast<std::int32_t>(first));
-    written += hn::CompressStore(index, chosen, di, out + written);
-  }
-};
-
 // Writes the indices of all keys above `bound` and of the first `ties` that equal it: k in all.
-HWY_INLINE void Emit(const std::int32_t* keys, std::size_t n, std::int32_t bound, std::size_t ties,
-                     std::size_t k, std::int32_t* out) {
-  const std::size_t N = hn::Lanes(DKey());
-  Emitter emitter{keys, bound, ties, out};
-  std::size_t i = 0;
-  for (; i + N <= n && emitter.written + N <= k; i += N) {
-    emitter.Vector(i);
+// Without branches on the data: a mispredicted one would cost more than ten keys.
+HWY_INLINE void Emit(const std::int32_t* keys, std::int32_t bound, std::size_t ties, std::size_t k,
+                     std::int32_t* out) {
+  std::size_t written = 0;
+  std::int32_t i = 0;
+  for (; written < k && ties > 0; ++i) {
+    const bool tie = keys[i] == bound;
+    out[written] = i;
+    written += (keys[i] > bound) | tie;
+    ties -= tie;
   }
-  for (; i < n && emitter.written < k; ++i) {
-    emitter.Single(i, i + 1);
+  constexpr std::size_t kStep = 8;  // keys between two looks at the room that is left
+  for (; written + kStep <= k; i += kStep) {
+    for (std::int32_t j = i; j < i + static_cast<std::int32_t>(kStep); ++j) {
+      out[written] = j;
+      written += keys[j] > bound;
+    }
+  }
+  for (; written < k; ++i) {
+    out[written] = i;
+    written += keys[i] > bound;
   }
 }
 
@@ -161,7 +133,7 @@ void TopKImpl(std::span<const float> scores, std::size_t k, std::int32_t* out, S
   MakeKeys(scores, keys, &least, &most);
   std::int32_t bound;
   const std::size_t above = FindBound(keys, padded, k, least, most, &bound);
-  Emit(keys, scores.size(), bound, k - above, k, out);
+  Emit(keys, bound, k - above, k, out);
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
