@@ -30,6 +30,13 @@ void WarnAboutThreads(const Options& options, Console& console) {
   }
 }
 
+// The user may not know which model was taken.
+Status WithPath(const Status& status, const std::string& path) {
+  return status.message().find(path) != std::string::npos
+             ? status
+             : Status(status.code(), fmt::format("{}: {}", path, status.message()));
+}
+
 void PrintSettings(const Engine& engine, const Options& options, Console& console) {
   const ModelInfo& m = engine.model();
   const EngineOptions& o = engine.options();
@@ -54,7 +61,10 @@ Result<std::unique_ptr<Engine>> OpenEngine(const Options& options, const EngineA
   }
   WarnAboutThreads(options, console);
   Result<std::unique_ptr<Engine>> engine = api.open(engine_options);
-  if (engine && options.verbose) {
+  if (!engine) {
+    return WithPath(engine.error(), engine_options.model_path);
+  }
+  if (options.verbose) {
     PrintSettings(**engine, options, console);
   }
   return engine;

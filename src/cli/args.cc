@@ -45,15 +45,6 @@ constexpr std::string_view kEnvironment =
 
 Status Usage(std::string message) { return Status(Code::kInvalidArgument, std::move(message)); }
 
-std::string WithSuggestion(std::string message, std::string_view word,
-                           std::span<const std::string_view> names) {
-  const std::string_view nearest = NearestName(word, names);
-  if (!nearest.empty()) {
-    message += fmt::format("; did you mean {}?", nearest);
-  }
-  return message;
-}
-
 std::vector<const Flag*> FlagsOf(Command command) {
   std::vector<const Flag*> flags;
   for (const Flag& flag : Flags()) {
@@ -219,7 +210,10 @@ Result<Command> CommandNamed(std::string_view word) {
   if (word.starts_with("-")) {
     return Usage(fmt::format("a command comes first ({}), then {}", fmt::join(names, ", "), word));
   }
-  return Usage(WithSuggestion(fmt::format("there is no command '{}'", word), word, names));
+  const std::string_view nearest = NearestName(word, names);
+  const std::string hint = nearest.empty() ? fmt::format("; there are {}", fmt::join(names, ", "))
+                                           : fmt::format("; did you mean {}?", nearest);
+  return Usage(fmt::format("there is no command '{}'{}", word, hint));
 }
 
 }  // namespace

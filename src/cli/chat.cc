@@ -65,6 +65,7 @@ class Conversation {
   SessionOptions session_options_;
   std::unique_ptr<Session> session_;  // null before the first turn and after a lost prefill
   std::optional<Report> last_;        // of the newest finished answer
+  std::size_t generated_tokens_ = 0;  // of all finished answers
   bool over_ = false;
 };
 
@@ -188,6 +189,7 @@ Status Conversation::Reply(const SessionStats& before) {
     return report.error();
   }
   report->seed = generate_.sampler.seed++;  // a repeated question may get another answer
+  generated_tokens_ += report->generated_tokens;
   PrintReport(*report);
   last_ = *std::move(report);
   if (full) {
@@ -213,6 +215,7 @@ void Conversation::PrintStats() {
   }
   // The last answer, with the counts of the whole session.
   Report report = *last_;
+  report.generated_tokens = generated_tokens_;
   if (session_ != nullptr) {
     report.stats = session_->stats();
   }

@@ -19,6 +19,8 @@ using Text = std::string_view;
 constexpr std::int64_t kMaxInt = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMaxPiece = 65536;
 constexpr std::int64_t kMaxThreads = 4096;
+constexpr std::int64_t kMaxPenaltyTokens = 1'000'000;
+constexpr float kMinTopP = 1e-6F;  // 0 would leave no token at all
 
 constexpr CommandSet kGenerating = In(Command::kRun) | In(Command::kChat);
 constexpr CommandSet kModel = kGenerating | In(Command::kInfo);
@@ -167,14 +169,15 @@ const std::array kFlags = {
     Flag{"--temp", "", "X", "temperature, 0 = greedy (0.8)", kSampling, kGenerating, "",
          FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v,
-            Options& o) { return Store(ParseFloat(v, 0, 1000), o.generate.sampler.temperature); }},
+            Options& o) { return Store(ParseFloat(v, 0, 100), o.generate.sampler.temperature); }},
     Flag{"--top-k", "", "N", "0 = off (40)", kSampling, kGenerating, "", FlagValue::kRequired,
          FlagRepeat::kLastWins,
          [](Text v,
             Options& o) { return Store(ParseInt(v, 0, kMaxInt), o.generate.sampler.top_k); }},
     Flag{"--top-p", "", "X", "1 = off (0.95)", kSampling, kGenerating, "", FlagValue::kRequired,
          FlagRepeat::kLastWins,
-         [](Text v, Options& o) { return Store(ParseFloat(v, 0, 1), o.generate.sampler.top_p); }},
+         [](Text v,
+            Options& o) { return Store(ParseFloat(v, kMinTopP, 1), o.generate.sampler.top_p); }},
     Flag{"--min-p", "", "X", "0 = off (0.05)", kSampling, kGenerating, "", FlagValue::kRequired,
          FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseFloat(v, 0, 1), o.generate.sampler.min_p); }},
@@ -182,11 +185,11 @@ const std::array kFlags = {
          FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v,
             Options&
-                o) { return Store(ParseFloat(v, 0.01F, 100), o.generate.sampler.repeat_penalty); }},
+                o) { return Store(ParseFloat(v, 0.01F, 10), o.generate.sampler.repeat_penalty); }},
     Flag{"--repeat-last-n", "", "N", "tokens that the penalty looks at, -1 = the context (64)",
          kSampling, kGenerating, "", FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) {
-           return Store(ParseInt(v, -1, kMaxInt), o.generate.sampler.repeat_last_n);
+           return Store(ParseInt(v, -1, kMaxPenaltyTokens), o.generate.sampler.repeat_last_n);
          }},
     Flag{"-r,--reverse-prompt", "", "TEXT", "stop before this text; may be given again", kSampling,
          kGenerating, "", FlagValue::kRequired, FlagRepeat::kAll, StoreStop},

@@ -46,7 +46,7 @@ Json ToJson(const Report& r, bool with_tokens) {
                {"model", r.model},
                {"policy", r.policy},
                {"prompt_tokens", r.stats.prompt_tokens},
-               {"generated_tokens", r.result.tokens.size()},
+               {"generated_tokens", r.generated_tokens},
                {"stop_reason", StopReasonName(r.result.stop_reason)},
                {"prefill", Phase(r.stats.prompt_tokens, r.stats.prefill_seconds)},
                {"decode", Phase(r.stats.generated_tokens, r.stats.decode_seconds)},

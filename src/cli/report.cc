@@ -30,6 +30,7 @@ Result<Report> MakeReport(const Engine& engine, const Session& session,
   report.model = engine.model().path;
   report.method = options.policy;
   report.policy = session.policy();
+  report.generated_tokens = result.tokens.size();
   report.result = std::move(result);
   report.stats = std::move(stats);
   report.settings = engine.options();

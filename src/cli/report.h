@@ -16,6 +16,7 @@ struct Report {
   std::string method;  // the method string as the user wrote it
   std::string policy;  // with every option spelled out
   GenerateResult result;
+  std::size_t generated_tokens = 0;  // in the time that `stats` are of
   SessionStats stats;
   EngineOptions settings;  // as in effect
   std::uint64_t seed = 0;

@@ -32,7 +32,7 @@ std::string OfFull(std::size_t bytes, const SessionStats& stats) {
 std::string Generated(const Report& r) {
   std::string reason(StopReasonName(r.result.stop_reason));
   std::ranges::replace(reason, '_', ' ');
-  return fmt::format("{} tokens ({})", r.result.tokens.size(), reason);
+  return fmt::format("{} tokens ({})", r.generated_tokens, reason);
 }
 
 struct Row {
@@ -48,7 +48,7 @@ constexpr std::array<Row, 13> kRows = {{
     {"generated", Generated},
     {"decode",
      [](const Report& r) { return Rate(r.stats.generated_tokens, r.stats.decode_seconds); }},
-    {"KV of Full-KV", [](const Report& r) { return HumanBytes(r.stats.kv_bytes_full); }},
+    {"KV full", [](const Report& r) { return HumanBytes(r.stats.kv_bytes_full); }},
     {"KV kept", [](const Report& r) { return OfFull(r.stats.kv_bytes_kept, r.stats); }},
     {"KV index", [](const Report& r) { return OfFull(r.stats.kv_bytes_index, r.stats); }},
     {"KV parked", [](const Report& r) { return OfFull(r.stats.kv_bytes_parked, r.stats); }},

@@ -4,6 +4,7 @@
 #define RKV_CLI_TESTING_FAKE_ENGINE_H_
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.h"
 #include "rkv/engine.h"
 
 namespace rkv::cli {

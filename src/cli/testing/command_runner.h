@@ -1,0 +1,99 @@
+// Runs a whole command line against the fake engine with files as its terminal.
+#ifndef RKV_CLI_TESTING_COMMAND_RUNNER_H_
+#define RKV_CLI_TESTING_COMMAND_RUNNER_H_
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/testing/fake_engine.h"
+
+namespace rkv::cli {
+
+// An anonymous file.
+class TestFile {
+ public:
+  explicit TestFile(std::string_view text = "") : fd_(memfd_create("test", 0)) {
+    for (std::size_t done = 0; done < text.size();) {
+      done += static_cast<std::size_t>(write(fd_, text.data() + done, text.size() - done));
+    }
+    lseek(fd_, 0, SEEK_SET);
+  }
+  ~TestFile() { close(fd_); }
+  TestFile(const TestFile&) = delete;
+  TestFile& operator=(const TestFile&) = delete;
+
+  int fd() const { return fd_; }
+  std::string path() const { return "/proc/self/fd/" + std::to_string(fd_); }
+  std::string Text() const {
+    std::string text(static_cast<std::size_t>(lseek(fd_, 0, SEEK_END)), '\0');
+    text.resize(static_cast<std::size_t>(pread(fd_, text.data(), text.size(), 0)));
+    return text;
+  }
+
+ private:
+  int fd_;
+};
+
+struct Outcome {
+  int code;
+  std::string out;
+  std::string err;
+};
+
+struct CommandRunner {
+  FakeScript script;
+  std::string input;
+  std::map<std::string, std::string> environment;
+  int out_fd = -1;  // instead of a file of the runner
+
+  Outcome Run(const std::vector<std::string>& args) {
+    const TestFile in(input);
+    const TestFile out;
+    const TestFile err;
+    Console console = {LineInput(in.fd()), Output(out_fd >= 0 ? out_fd : out.fd()),
+                       Output(err.fd())};
+    const int code = Main(args, Environment(), Api(), console);
+    return {code, out.Text(), err.Text()};
+  }
+
+  GetEnv Environment() const {
+    return [this](const char* name) -> const char* {
+      const auto found = environment.find(name);
+      return found == environment.end() ? nullptr : found->second.c_str();
+    };
+  }
+
+  EngineApi Api() {
+    EngineApi api;
+    api.open = [this](const EngineOptions& options) -> Result<std::unique_ptr<Engine>> {
+      script.opened = options;
+      if (!script.open_status.ok()) {
+        return script.open_status;
+      }
+      return std::unique_ptr<Engine>(std::make_unique<FakeEngine>(options, script));
+    };
+    api.check_policy = [](std::string_view policy) {
+      return policy.starts_with("rocketkv") || policy.starts_with("full")
+                 ? Status()
+                 : Status(Code::kInvalidArgument, "no such method");
+    };
+    api.describe_policies = [] {
+      return std::vector<PolicyDescription>{
+          {"full", "everything", "everything", "", "-", {{"size", "7", "a size"}}}};
+    };
+    api.version = "1.2.3";
+    api.source_dir = "/nonexistent";
+    return api;
+  }
+};
+
+}  // namespace rkv::cli
+
+#endif  // RKV_CLI_TESTING_COMMAND_RUNNER_H_

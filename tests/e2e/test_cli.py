@@ -1,0 +1,420 @@
+"""The built `rkv` as its users run it: a process, its streams, signals and exit codes.
+
+  RKV_BIN         the executable
+  RKV_TEST_MODEL  a GGUF model with a chat template
+"""
+import array
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import re
+import signal
+import subprocess
+import termios
+import threading
+import time
+
+import pytest
+
+RKV = os.environ.get("RKV_BIN", "")
+MODEL = os.environ.get("RKV_TEST_MODEL", "")
+for _name, _path in (("RKV_BIN", RKV), ("RKV_TEST_MODEL", MODEL)):
+    if not os.path.isfile(_path):
+        pytest.skip(f"{_name} names no file: '{_path}'", allow_module_level=True)
+
+TIMEOUT = 120  # seconds; a hang fails, a busy machine does not
+SENTENCE = "The lighthouse at Corran was painted white in the spring, and the ferry ran late. "
+PATIENCE = 1.0  # seconds from Ctrl-C to the end of the process
+
+
+def environment(**extra):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("RKV_", "LLAMA_ARG_"))}
+    return {**clean, "TERM": "xterm", **extra}
+
+
+def rkv(*args, env=None, **options):
+    """Runs to the end; text streams."""
+    return subprocess.run([RKV, *args], env=env or environment(), capture_output=True, text=True,
+                          timeout=TIMEOUT, stdin=options.pop("stdin", subprocess.DEVNULL), **options)
+
+
+def run(*args, **options):
+    return rkv("run", "-m", MODEL, "--temp", "0", *args, **options)
+
+
+def only_error(result, code):
+    """The message of a command that failed with one line and printed nothing else."""
+    assert result.returncode == code, result.stderr
+    assert result.stdout == ""
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("warning: ")]
+    assert len(lines) == 1 and lines[0].startswith("rkv: error: "), result.stderr
+    return lines[0]
+
+
+@pytest.fixture
+def document(tmp_path):
+    path = tmp_path / "document.txt"
+    path.write_text(SENTENCE * 20)
+    return str(path)
+
+
+@pytest.fixture
+def long_document(tmp_path, document):
+    """Fills most of the model's context."""
+    report = json.loads(run("-f", document, "-n", "0", "--json").stdout)
+    sentences = int(20 * 0.8 * report["settings"]["context"] / report["prompt_tokens"])
+    path = tmp_path / "long.txt"
+    path.write_text(SENTENCE * sentences)
+    return str(path)
+
+
+# Help and usage.
+
+
+def test_help_and_version():
+    for args in (("--help",), ("help",), ("help", "run"), ("chat", "--help")):
+        result = rkv(*args)
+        assert result.returncode == 0 and "Usage: rkv" in result.stdout and result.stderr == ""
+    assert re.fullmatch(r"rkv \d+\.\d+\.\d+\n", rkv("--version").stdout)
+    assert "no effect here" in rkv("run", "--help").stdout  # of -fa
+
+
+def test_no_command_prints_help_on_stderr():
+    result = rkv()
+    assert result.returncode == 2 and result.stdout == "" and "Usage: rkv" in result.stderr
+
+
+@pytest.mark.parametrize("args, words", [
+    (("rum",), "did you mean run?"),
+    (("run", "--ctx-sise", "5"), "did you mean --ctx-size?"),
+    (("run", "-temp", "5"), "did you mean --temp?"),
+    (("run", "-p", "hi", "-n", "many"), "--predict: 'many'"),
+    (("run", "-p", "hi", "--top-p", "2"), "--top-p: '2'"),
+    (("run", "-p", "hi", "-ctk", "q8_0", "-ctv", "q8_0"), "'q8_0'"),
+    (("run", "-p", "hi", "-ctk", "bf16"), "--cache-type-v"),
+    (("run", "-p", "hi", "--kv", "nosuch:budget=1"), "nosuch"),
+    (("run", "-p", "hi", "--kv", "rocketkv:budget=abc"), "abc"),
+    (("run", "-p", "hi", "--compare", "nosuch"), "--compare"),
+    (("run",), "-p TEXT"),
+    (("run", "-p", ""), "-p TEXT"),
+    (("run", "report.txt"), "-f FILE"),
+])
+def test_usage_errors_are_one_line_and_exit_2(args, words):
+    assert words in only_error(rkv(*args), 2)
+
+
+def test_usage_is_checked_before_the_model_is_opened():
+    assert "nosuch" in only_error(rkv("run", "-m", "/no/model.gguf", "-p", "x", "--kv", "nosuch"), 2)
+
+
+def test_variables_stand_behind_arguments():
+    env = environment(LLAMA_ARG_CTX_SIZE="512", RKV_THREADS="1", LLAMA_ARG_THREADS="2")
+    settings = json.loads(rkv("info", MODEL, "--json", env=env).stdout)["settings"]
+    assert (settings["context"], settings["threads"]) == (512, 1)
+    settings = json.loads(rkv("info", MODEL, "--json", "-c", "256", env=env).stdout)["settings"]
+    assert settings["context"] == 256
+    bad = rkv("info", MODEL, env=environment(RKV_THREADS="many"))
+    assert "RKV_THREADS: 'many'" in only_error(bad, 2)
+
+
+# Files and the model.
+
+
+def test_missing_and_broken_files_exit_1(tmp_path, document):
+    assert "/no/model.gguf" in only_error(rkv("run", "-m", "/no/model.gguf", "-p", "x"), 1)
+    assert "/no/document" in only_error(run("-f", "/no/document"), 1)
+    assert "folder" in only_error(run("-f", str(tmp_path)), 1)
+    assert document in only_error(rkv("run", "-m", document, "-p", "x"), 1)  # no GGUF
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(pathlib.Path(MODEL).read_bytes()[:100000])
+    assert "cut.gguf" in only_error(rkv("run", "-m", str(cut), "-p", "x"), 1)
+
+
+def test_document_that_is_not_utf8_names_the_byte(tmp_path):
+    path = tmp_path / "latin1.txt"
+    path.write_bytes(b"caf\xe9")
+    assert "offset 3" in only_error(run("-f", str(path), "-p", "x"), 1)
+
+
+def test_prompt_longer_than_the_context_names_both_numbers(document):
+    message = only_error(run("-f", document, "-p", "Why?", "-c", "128"), 1)
+    numbers = [int(n) for n in re.findall(r"\d+", message)]
+    assert 128 in numbers and any(n > 128 for n in numbers), message
+
+
+def test_memory_limit_names_what_is_needed_and_what_fits(long_document):
+    message = only_error(run("-f", long_document, "--mem-limit", "1M"), 1)
+    numbers = [int(n) for n in re.findall(r"(?<![\d.])\d+(?![\d.])", message)]
+    assert 1 << 20 in numbers, message  # available
+    assert any(n > 1 << 20 for n in numbers), message  # needed
+    assert re.search(r"largest (prompt|context)", message), message
+
+
+# Answers.
+
+
+def check_report(report):
+    assert report["prompt_tokens"] > 0
+    assert report["stop_reason"] in ("end_of_generation", "max_tokens")
+    assert report["prefill"]["tokens_per_second"] > 0 and report["decode"]["seconds"] > 0
+    kv = report["kv"]
+    assert 0 < kv["bytes_kept"] <= kv["bytes_peak"]
+    assert kv["bytes_layer"] > 0 and kv["tokens_kept"] > 0 and 0 <= kv["dense_share"] <= 1
+    assert {"bytes_full", "bytes_index", "bytes_parked", "tokens_read_per_step"} <= kv.keys()
+    assert report["memory"]["rss_peak_bytes"] >= report["memory"]["rss_bytes"] > 0
+    assert report["memory"]["weights_bytes"] == os.path.getsize(MODEL)
+    assert report["memory"]["scratch_bytes"] > 0
+    assert set(report["settings"]) == {"threads", "context", "kv_type", "compute", "piece_tokens",
+                                       "seed"}
+    assert any(name.startswith("prefill.") for name in report["stages"])
+    assert isinstance(report["warnings"], list)
+
+
+def test_json_of_a_run_is_complete_and_alone(document):
+    result = run("-f", document, "-p", "What colour is it?", "-n", "8", "--json", "-v", "-s", "3",
+                 "--kv", "rocketkv:budget=128")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    check_report(report)
+    assert report["policy"].startswith("rocketkv:budget=128,")
+    assert report["settings"]["seed"] == 3
+    assert report["generated_tokens"] == len(report["tokens"]) <= 8
+
+
+def test_text_goes_to_stdout_and_statistics_to_stderr(document):
+    result = run("-f", document, "-p", "What colour is it?", "-n", "8")
+    assert result.returncode == 0 and result.stdout.strip() and result.stdout.endswith("\n")
+    assert "KV" not in result.stdout
+    for label in ("prompt", "prefill", "decode", "KV full", "KV kept", "KV peak", "tokens kept"):
+        assert label in result.stderr
+    assert "\x1b" not in result.stderr  # no progress line away from a terminal
+    same = json.loads(run("-f", document, "-p", "What colour is it?", "-n", "8", "--json").stdout)
+    assert result.stdout.rstrip("\n") == same["text"].rstrip("\n")
+
+
+def test_a_seed_repeats_the_answer():
+    args = ("-m", MODEL, "-p", "Tell me a story.", "-n", "12", "--json")
+    texts = {json.loads(rkv("run", *args, "-s", "11").stdout)["text"] for _ in range(2)}
+    assert len(texts) == 1
+
+
+def test_compare_answers_twice_from_one_prefill(document):
+    args = ("-f", document, "-p", "What colour?", "-n", "6", "--kv", "rocketkv:budget=64",
+            "--compare", "full")
+    result = run(*args)
+    assert result.returncode == 0, result.stderr
+    assert re.match(r"== rocketkv:budget=64 ==\n(.*\n)+== full ==\n", result.stdout)
+    assert re.search(r"^method +rocketkv:budget=64 +full$", result.stderr, re.M)
+    runs = json.loads(run(*args, "--json").stdout)["runs"]
+    assert [r["policy"].split(":")[0] for r in runs] == ["rocketkv", "full"]
+    for report in runs:
+        check_report(report)
+    assert runs[0]["kv"]["tokens_kept"] < runs[1]["kv"]["tokens_kept"]
+    assert runs[0]["prompt_tokens"] == runs[1]["prompt_tokens"]
+
+
+def test_document_comes_from_standard_input(document):
+    with open(document) as stdin:
+        piped = run("-f", "-", "-p", "Why?", "-n", "4", "--json", stdin=stdin)
+    named = run("-f", document, "-p", "Why?", "-n", "4", "--json")
+    a, b = json.loads(piped.stdout), json.loads(named.stdout)
+    assert (a["text"], a["prompt_tokens"]) == (b["text"], b["prompt_tokens"])
+
+
+def test_stop_string_is_not_printed():
+    free = json.loads(run("-p", "Count to five.", "-n", "16", "--json").stdout)["text"]
+    stop = free[len(free) // 2:][:4]
+    stopped = json.loads(run("-p", "Count to five.", "-n", "16", "-r", stop, "--json").stdout)
+    assert stopped["text"] == free[:free.index(stop)]
+    assert stopped["stop_reason"] == "stop_string"
+
+
+def test_raw_has_no_template():
+    raw = json.loads(run("--raw", "-p", "One two three", "-n", "1", "--json").stdout)
+    chat = json.loads(run("-p", "One two three", "-n", "1", "--json").stdout)
+    assert raw["prompt_tokens"] < chat["prompt_tokens"]
+
+
+def test_more_threads_than_cpus_still_finish():
+    result = run("-p", "hi", "-n", "2", "-t", str(4 * os.cpu_count()))
+    assert result.returncode == 0 and "warning: " in result.stderr
+
+
+def test_info_and_policies():
+    info = json.loads(rkv("info", MODEL, "--kv", "rocketkv:budget=256", "--json").stdout)
+    assert info["plan"]["kv_bytes_kept"] < info["plan"]["kv_bytes_full"]
+    assert info["kv_bytes_full"] == info["kv_bytes_per_token"] * info["trained_context"]
+    assert "Full-KV" in rkv("info", MODEL).stdout
+    names = [p["name"] for p in json.loads(rkv("policies", "--json").stdout)["policies"]]
+    assert {"full", "rocketkv"} <= set(names)
+    assert all(name in rkv("policies").stdout for name in names)
+
+
+# Chat.
+
+
+def chat(text, *args):
+    return subprocess.run([RKV, "chat", "-m", MODEL, "--temp", "0", "-n", "8", *args], input=text,
+                          env=environment(), capture_output=True, text=True, timeout=TIMEOUT)
+
+
+def test_chat_ends_with_its_input():
+    for text in ("", "\n", "/exit\n"):
+        result = chat(text)
+        assert (result.returncode, result.stdout) == (0, ""), result.stderr
+
+
+def test_chat_continues_one_session():
+    result = chat("Hello there.\nAnd then?\n", "--json")
+    assert result.returncode == 0, result.stderr
+    first, second = [json.loads(line) for line in result.stdout.splitlines()]
+    check_report(first)
+    check_report(second)
+    # Only the new message was computed in the second turn, on top of everything before.
+    assert second["prompt_tokens"] < first["prompt_tokens"] + first["generated_tokens"]
+    assert second["kv"]["bytes_full"] > first["kv"]["bytes_full"]
+
+
+def test_chat_answers_in_text_and_prints_statistics(document):
+    result = chat("What colour?\nWhy?\n/stats\n/quit\nnever\n", "-f", document)
+    assert result.returncode == 0 and len(result.stdout.splitlines()) >= 2
+    assert result.stderr.count("KV kept") == 2  # /stats, and the end
+
+
+def test_chat_says_when_the_context_is_full():
+    result = chat((SENTENCE * 3 + "\n") * 20, "-c", "192")
+    assert result.returncode == 1
+    assert "context" in result.stderr and "192" in result.stderr
+
+
+# Ctrl-C, closed and full outputs.
+
+
+class Terminal:
+    """A pseudo terminal whose output is collected as it comes."""
+
+    def __init__(self):
+        self.master, self.slave = pty.openpty()
+        self.output = b""
+        self._thread = threading.Thread(target=self._collect, daemon=True)
+        self._thread.start()
+
+    def _collect(self):
+        with contextlib.suppress(OSError):  # the other side is closed
+            while data := os.read(self.master, 4096):
+                self.output += data
+
+    def wait_for(self, text, times=1):
+        deadline = time.monotonic() + TIMEOUT
+        while self.output.count(text) < times:
+            assert time.monotonic() < deadline, self.output
+            time.sleep(0.005)
+
+    def close(self):
+        os.close(self.slave)
+        self._thread.join(TIMEOUT)
+        os.close(self.master)
+
+
+@pytest.fixture
+def terminal():
+    opened = Terminal()
+    yield opened
+    with contextlib.suppress(OSError):
+        opened.close()
+
+
+def wait_until_empty(pipe):
+    """Until the other side has read all that was written."""
+    deadline = time.monotonic() + TIMEOUT
+    count = array.array("i", [1])
+    while count[0] > 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+        fcntl.ioctl(pipe.fileno(), termios.FIONREAD, count)
+
+
+def interrupt(process):
+    start = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    code = process.wait(TIMEOUT)
+    assert time.monotonic() - start < PATIENCE
+    return code
+
+
+def test_ctrl_c_in_prefill_erases_the_progress(long_document, terminal):
+    # Pieces of one token: a prefill of many seconds with any model.
+    process = subprocess.Popen([RKV, "run", "-m", MODEL, "-f", long_document, "-b", "1", "-t", "1"],
+                               env=environment(), stdout=subprocess.PIPE, stderr=terminal.slave)
+    terminal.wait_for(b"tok/s  ETA")
+    assert interrupt(process) == 130
+    assert process.stdout.read() == b""
+    terminal.close()
+    assert re.search(rb"\r\x1b\[Kprefill +\d+% \[", terminal.output)
+    assert terminal.output.endswith(b"\r\x1b[K")
+
+
+def test_ctrl_c_in_decode_keeps_the_text():
+    process = subprocess.Popen([RKV, "run", "-m", MODEL, "-p", "Tell me a long story.", "-n", "4000",
+                                "--ignore-eos"], env=environment(), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+    start = process.stdout.read(3)
+    assert interrupt(process) == 130
+    text = start + process.stdout.read()
+    assert text.endswith(b"\n") and text.decode("utf-8")
+    assert process.stderr.read() == b""
+
+
+def test_ctrl_c_at_a_terminal_ends_an_answer_but_not_the_chat(terminal):
+    process = subprocess.Popen([RKV, "chat", "-m", MODEL, "-n", "4000", "--ignore-eos"],
+                               env=environment(), stdin=terminal.slave, stdout=subprocess.PIPE,
+                               stderr=terminal.slave)
+    terminal.wait_for(b"> ")
+    os.write(terminal.master, b"Tell me a long story.\n")
+    assert process.stdout.read(3)
+    process.send_signal(signal.SIGINT)
+    terminal.wait_for(b"> ", times=2)
+    os.write(terminal.master, b"/exit\n")
+    assert process.wait(TIMEOUT) == 0
+
+
+def test_ctrl_c_while_the_document_is_read(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with open(os.open(fifo, os.O_RDWR), "wb", buffering=0) as writer:  # and never ends
+        process = subprocess.Popen([RKV, "run", "-m", MODEL, "-f", str(fifo)], env=environment(),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        writer.write(b"x")
+        wait_until_empty(writer)
+        assert interrupt(process) == 130
+        assert process.stderr.read() == b""
+
+
+def test_a_reader_that_leaves_ends_the_run():
+    process = subprocess.Popen([RKV, "run", "-m", MODEL, "-p", "Tell me a long story.", "-n", "4000",
+                                "--ignore-eos"], env=environment(), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+    assert process.stdout.read(1)
+    process.stdout.close()
+    assert process.wait(TIMEOUT) == 1
+    assert process.stderr.read() == b""
+
+
+def test_a_full_disk_is_reported():
+    with open("/dev/full", "w") as full:
+        for args in (("--help",), ("run", "-m", MODEL, "-p", "hi", "-n", "4"),
+                     ("run", "-m", MODEL, "-p", "hi", "-n", "4", "--json")):
+            result = subprocess.run([RKV, *args], env=environment(), stdout=full, text=True,
+                                    stderr=subprocess.PIPE, timeout=TIMEOUT)
+            assert result.returncode == 1
+            assert "cannot write to stdout: No space left on device" in result.stderr
+
+
+def test_a_closed_stdout_is_reported():
+    command = f'exec "{RKV}" --version >&-'
+    result = subprocess.run(["sh", "-c", command], env=environment(), capture_output=True, text=True,
+                            timeout=TIMEOUT)
+    assert result.returncode == 1 and "cannot write to stdout" in result.stderr
