@@ -87,12 +87,8 @@ HWY_INLINE void EstimateChunks(D d, const Selection& selection, std::size_t head
   const std::size_t bytes = W * hn::Lanes(d) * kv::CodecBytes(C);
   const RowSet set{selection.streams, selection.channels, first * kv::CodecBytes(C)};
   const Weights weights{selection.weights + head * selection.channels, selection.channels};
-  float* out = z + head * stride + first;
-  for (int h = 0; h < H; ++h) {
-    std::fill_n(out + h * stride, W * hn::Lanes(d), 0.0f);
-  }
-  AddWeightedRows<C, H, W>(d, set, weights, out, stride,
-                           PrefetchRows{selection.streams, set.offset + bytes, bytes});
+  SumWeightedRows<false, C, H, W>(d, set, weights, z + head * stride + first, stride,
+                                  PrefetchRows{selection.streams, set.offset + bytes, bytes});
 }
 
 // Step 3 for H heads and all chunks. A last tile that is not full starts earlier and repeats

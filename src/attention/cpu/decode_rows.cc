@@ -158,13 +158,13 @@ HWY_INLINE void AddValues(D d, const Batch& batch, std::size_t head_dim, const f
   };
   for (; x + kVectors * N <= head_dim; x += kVectors * N) {
     if (x == 0) {
-      AddWeightedRows<C, H, kVectors>(d, set(), by_row, acc, head_dim, prefetch);
+      SumWeightedRows<true, C, H, kVectors>(d, set(), by_row, acc, head_dim, prefetch);
     } else {
-      AddWeightedRows<C, H, kVectors>(d, set(), by_row, acc + x, head_dim, NoPrefetch());
+      SumWeightedRows<true, C, H, kVectors>(d, set(), by_row, acc + x, head_dim, NoPrefetch());
     }
   }
   for (; x < head_dim; x += N) {
-    AddWeightedRows<C, H, 1>(d, set(), by_row, acc + x, head_dim, NoPrefetch());
+    SumWeightedRows<true, C, H, 1>(d, set(), by_row, acc + x, head_dim, NoPrefetch());
   }
 }
 

@@ -88,15 +88,16 @@ struct Weights {
   std::size_t stride;
 };
 
-// out[h * out_stride + x] += sum over i of weight(h, i) * row i [x] for H heads and W vectors of x.
-template <kv::Codec C, int H, int W, class D, class Prefetch>
-HWY_INLINE void AddWeightedRows(D d, const RowSet& set, const Weights& weights, float* out,
+// out[h * out_stride + x] = (kAdd: +=) sum over i of weight(h, i) * row i [x] for H heads and W
+// vectors of x.
+template <bool kAdd, kv::Codec C, int H, int W, class D, class Prefetch>
+HWY_INLINE void SumWeightedRows(D d, const RowSet& set, const Weights& weights, float* out,
                                 std::size_t out_stride, const Prefetch& prefetch) {
   const std::size_t N = hn::Lanes(d);
   hn::Vec<D> sum[H][W];
   for (int h = 0; h < H; ++h) {
     for (int w = 0; w < W; ++w) {
-      sum[h][w] = hn::LoadU(d, out + h * out_stride + w * N);
+      sum[h][w] = kAdd ? hn::LoadU(d, out + h * out_stride + w * N) : hn::Zero(d);
     }
   }
   for (std::size_t i = 0; i < set.count; ++i) {
