@@ -110,6 +110,7 @@ void PrefillTile(benchmark::State& state) {
 }
 BENCHMARK(PrefillTile)
     ->Args({64, 3, 7000, 128})
+    ->Args({64, 3, 7000, 512})
     ->Args({64, 3, 0, 512})
     ->Args({64, 7, 7000, 128})
     ->Args({128, 4, 7000, 128});

@@ -55,7 +55,8 @@ struct WindowQuery {
 };
 
 // Every function is pure and thread-safe; `scratch` belongs to the calling thread.
-// Scores and sums are f32 whatever the codec.
+// Scores and sums are f32 whatever the codec. head_dim is any multiple of 2; the "cpu" backend is
+// fastest where it is a multiple of 16.
 struct Backend {
   std::string_view name;  // "ref", "cpu"
 

@@ -44,22 +44,18 @@ struct Batch {
 template <int H, int R, class D, class V>
 HWY_INLINE void StoreScores(D d, const V (&sum)[H][R], float scale, std::size_t row,
                             float* HWY_RESTRICT scores) {
+  static_assert(R == 4 || H == 4, "sums are folded in fours, of rows or of heads");
   if constexpr (R == 4) {
     for (int h = 0; h < H; ++h) {
       StoreFourSums(d, sum[h], scale, scores + h * kBatch + row);
     }
   } else {
     for (int r = 0; r < R; ++r) {
-      for (int h = 0; h < H; h += 4) {
-        V four[4];
-        for (int i = 0; i < 4; ++i) {
-          four[i] = h + i < H ? sum[h + i][r] : hn::Zero(d);
-        }
-        HWY_ALIGN float sums[4];
-        StoreFourSums(d, four, scale, sums);
-        for (int i = 0; i < 4 && h + i < H; ++i) {
-          scores[(h + i) * kBatch + row + r] = sums[i];
-        }
+      const V heads[4] = {sum[0][r], sum[1][r], sum[2][r], sum[3][r]};
+      HWY_ALIGN float sums[4];
+      StoreFourSums(d, heads, scale, sums);
+      for (int h = 0; h < H; ++h) {
+        scores[h * kBatch + row + r] = sums[h];
       }
     }
   }
@@ -145,27 +141,32 @@ HWY_INLINE void TakeScores(D d, float* HWY_RESTRICT scores, std::size_t count, s
   *sum += hn::GetLane(hn::SumOfLanes(full, total));
 }
 
+// acc_h += sum of weight(h, i) * value i, for as many channels from *first on as pieces of W
+// vectors cover; moves *first behind them. The piece that starts at channel 0 prefetches.
+template <kv::Codec C, int H, int W, class D, class Prefetch>
+HWY_INLINE void AddValuePieces(D d, const Batch& batch, std::size_t head_dim, const float* weights,
+                               float* acc, const Prefetch& prefetch, std::size_t* first) {
+  const std::size_t piece = W * hn::Lanes(d);
+  const Weights by_row{weights, kBatch};
+  for (std::size_t& x = *first; x + piece <= head_dim; x += piece) {
+    const RowSet set{batch.rows, batch.count, (head_dim + x) * kv::CodecBytes(C)};
+    if (x == 0) {
+      SumWeightedRows<true, C, H, W>(d, set, by_row, acc, head_dim, prefetch);
+    } else {
+      SumWeightedRows<true, C, H, W>(d, set, by_row, acc + x, head_dim, NoPrefetch());
+    }
+  }
+}
+
 // acc_h += sum of weight(h, i) * value i.
 template <kv::Codec C, int H, class D, class Prefetch>
 HWY_INLINE void AddValues(D d, const Batch& batch, std::size_t head_dim, const float* weights,
                           float* acc, const Prefetch& prefetch) {
   constexpr int kVectors = SumVectors(H);
-  const std::size_t N = hn::Lanes(d);
-  const Weights by_row{weights, kBatch};
   std::size_t x = 0;
-  const auto set = [&] {
-    return RowSet{batch.rows, batch.count, (head_dim + x) * kv::CodecBytes(C)};
-  };
-  for (; x + kVectors * N <= head_dim; x += kVectors * N) {
-    if (x == 0) {
-      SumWeightedRows<true, C, H, kVectors>(d, set(), by_row, acc, head_dim, prefetch);
-    } else {
-      SumWeightedRows<true, C, H, kVectors>(d, set(), by_row, acc + x, head_dim, NoPrefetch());
-    }
-  }
-  for (; x < head_dim; x += N) {
-    SumWeightedRows<true, C, H, 1>(d, set(), by_row, acc + x, head_dim, NoPrefetch());
-  }
+  AddValuePieces<C, H, kVectors>(d, batch, head_dim, weights, acc, prefetch, &x);
+  AddValuePieces<C, H, kVectors / 2>(d, batch, head_dim, weights, acc, prefetch, &x);
+  AddValuePieces<C, H, 1>(d, batch, head_dim, weights, acc, prefetch, &x);
 }
 
 struct DecodeArgs {
