@@ -66,7 +66,8 @@ struct GenerateOptions {
 
 enum class StopReason : std::uint8_t { kEndOfGeneration, kStopString, kMaxTokens, kContextFull };
 
-// Called with whole UTF-8 text as soon as it is certain; returning false cancels.
+// Called after every token with the whole UTF-8 text that has become certain, often none; returning
+// false cancels.
 using TextCallback = std::function<bool(const std::string& text)>;
 
 }  // namespace rkv

@@ -82,7 +82,7 @@ Result<GenerateResult> SessionImpl::Generate(const GenerateOptions& options,
   GenerateResult result;
   const auto emit = [&](const std::string& text) {
     result.text += text;
-    return text.empty() || !on_text || on_text(text);
+    return !on_text || on_text(text);  // also without text, so that the caller can cancel
   };
   const Status cancelled(Code::kCancelled, "the answer was cancelled");
   while (static_cast<std::int32_t>(result.tokens.size()) < options.max_tokens) {
