@@ -37,7 +37,7 @@ constexpr std::string_view kExamples =
     "  rkv run -f report.txt -p \"What was decided?\"\n"
     "  rkv run -m model.gguf -f report.txt -p \"What was decided?\" --kv rocketkv:budget=512 "
     "--compare full\n"
-    "  rkv chat -f report.txt --kv rocketkv-mt:budget=1024\n";
+    "  rkv chat -f report.txt --kv hsa:budget=1024\n";
 
 constexpr std::string_view kEnvironment =
     "Every flag can be given as RKV_<FLAG> (RKV_CTX_SIZE=8192); for llama.cpp's flags\n"

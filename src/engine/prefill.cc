@@ -213,13 +213,13 @@ Status Prefill::RunPieces(const Weights& weights, const ProgressCallback& on_pro
   const auto go_on = [&](std::int32_t done) {
     return !on_progress || on_progress({layer_, params_.layers, done, count_});
   };
-  const Status cancelled(Code::kCancelled, "the prompt was cancelled");
+  const auto cancelled = [] { return Status(Code::kCancelled, "the prompt was cancelled"); };
   for (std::int32_t begin = 0; begin < count_; begin += runtime_.piece_tokens) {
     const Range piece = {begin, std::min(begin + runtime_.piece_tokens, count_)};
     const Range queries = {std::max(piece.begin, weights.queries.begin), piece.end};
     const Range outputs = {std::max(piece.begin, weights.outputs.begin), piece.end};
     if (!go_on(piece.begin)) {
-      return cancelled;
+      return cancelled();
     }
     if (Status status = StoreKeysValues(weights, piece); !status.ok()) {
       return status;
@@ -230,12 +230,12 @@ Status Prefill::RunPieces(const Weights& weights, const ProgressCallback& on_pro
     if (outputs.size() > 0) {
       Attend(piece, outputs);
       if (!go_on(piece.begin)) {
-        return cancelled;
+        return cancelled();
       }
       FinishPiece(weights, piece, outputs);
     }
   }
-  return go_on(count_) ? Status() : cancelled;
+  return go_on(count_) ? Status() : cancelled();
 }
 
 // Keys, values and stored rows of a piece; the normed input stays in norm_ for the queries.

@@ -84,7 +84,7 @@ Result<GenerateResult> SessionImpl::Generate(const GenerateOptions& options,
     result.text += text;
     return !on_text || on_text(text);  // also without text, so that the caller can cancel
   };
-  const Status cancelled(Code::kCancelled, "the answer was cancelled");
+  const auto cancelled = [] { return Status(Code::kCancelled, "the answer was cancelled"); };
   while (static_cast<std::int32_t>(result.tokens.size()) < options.max_tokens) {
     const Result<Token> token = sampler.Sample(state_.logits);
     if (!token) {
@@ -106,7 +106,7 @@ Result<GenerateResult> SessionImpl::Generate(const GenerateOptions& options,
       return logits.error();
     }
     if (!go_on) {
-      return cancelled;
+      return cancelled();
     }
     if (stream.stopped()) {
       result.stop_reason = StopReason::kStopString;
@@ -115,7 +115,7 @@ Result<GenerateResult> SessionImpl::Generate(const GenerateOptions& options,
     }
   }
   if (!emit(stream.Finish())) {
-    return cancelled;
+    return cancelled();
   }
   return result;
 }
