@@ -27,7 +27,7 @@ struct EngineOptions {
   std::int32_t context = 0;  // tokens a session may hold; 0: the model's trained context
   Compute compute = Compute::kAuto;
   KvType kv_type = KvType::kAuto;
-  std::int32_t piece_tokens = 512;  // tokens of a prefill piece, [1, 65536]
+  std::int32_t piece_tokens = 1024;  // tokens of a prefill piece, [1, 65536]
   std::size_t memory_limit = 0;     // bytes the engine may use beyond the weights; 0: what is free
 };
 

@@ -50,7 +50,7 @@ TEST(ParseArgs, HasLlamaCppsDefaults) {
   EXPECT_TRUE(o.random_seed);
   EXPECT_EQ(o.engine.context, 0);
   EXPECT_EQ(o.engine.threads, 0);
-  EXPECT_EQ(o.engine.piece_tokens, 512);
+  EXPECT_EQ(o.engine.piece_tokens, 1024);
 }
 
 TEST(ParseArgs, ReadsEveryGenerationFlag) {

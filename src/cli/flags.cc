@@ -139,7 +139,7 @@ const std::array kFlags = {
     Flag{"--threads-batch", "-tb", "N", "accepted; prefill and decode share the -t threads",
          kEngine, kModel, "", FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return StoreThreads(v, o.threads_batch); }},
-    Flag{"-b,--batch-size", "", "N", "tokens of a prefill piece (512)", kEngine, kModel, "BATCH",
+    Flag{"-b,--batch-size", "", "N", "tokens of a prefill piece (1024)", kEngine, kModel, "BATCH",
          FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseInt(v, 1, kMaxPiece), o.batch_tokens); }},
     Flag{"--ubatch-size", "-ub", "N", "the same; counts when both are given", kEngine, kModel,

@@ -18,7 +18,7 @@ struct Runtime {
   const attention::Backend* backend = nullptr;
   Compute compute = Compute::kAuto;
   kv::Codec codec = kv::Codec::kF16;
-  std::int32_t piece_tokens = 512;
+  std::int32_t piece_tokens = 1024;
   std::int32_t context = 0;
 
   const model::HyperParams& params() const { return model->params(); }

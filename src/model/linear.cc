@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/gemm.h"
+#include "model/block_gemm.h"
 #include "model/ops.h"
 
 namespace rkv::model {
@@ -124,10 +125,6 @@ void AddBias(const std::vector<float>& bias, std::int64_t begin, std::int64_t en
   }
 }
 
-bool UsesBf16(Compute compute) { return compute == Compute::kAuto && HasBf16Gemm(); }
-
-std::size_t ElementBytes(bool bf16) { return bf16 ? sizeof(std::uint16_t) : sizeof(float); }
-
 // A task's part of a product: tokens [first_token, first_token + tokens), columns likewise.
 struct Tile {
   std::int32_t first_token;
@@ -199,37 +196,83 @@ void MatVec(std::span<const MatVecJob> jobs, const float* x, Compute compute, Th
   pool.ParallelFor(tasks, std::cref(run));
 }
 
+ExpandedLinear::Form ExpandedLinear::FormOf(const Linear& linear, Compute compute) {
+  if (compute == Compute::kF32) {
+    return Form::kF32;
+  }
+  if (HasBf16Gemm()) {
+    return Form::kBf16;
+  }
+  return HasBlockGemm() && IsBlockGemmType(linear.type) ? Form::kBlocks : Form::kF32;
+}
+
 std::size_t ExpandedLinear::Bytes(const Linear& linear, Compute compute) {
+  const Form form = FormOf(linear, compute);
+  if (form == Form::kBlocks) {
+    return PackedBytes(linear.in, linear.out);
+  }
   return static_cast<std::size_t>(linear.in) * static_cast<std::size_t>(linear.out) *
-         ElementBytes(UsesBf16(compute));
+         (form == Form::kBf16 ? sizeof(std::uint16_t) : sizeof(float));
 }
 
 ExpandedLinear::ExpandedLinear(const Linear& linear, Compute compute, std::byte* memory,
                                ThreadPool& pool)
-    : linear_(&linear), bf16_(UsesBf16(compute)), memory_(memory) {
+    : linear_(&linear), form_(FormOf(linear, compute)), memory_(memory) {
   InitGgml();
-  const auto in = static_cast<std::size_t>(linear.in);
-  const std::size_t row_bytes = in * ElementBytes(bf16_);
-  const std::int64_t rows = RowsPerTask(linear);
+  if (form_ == Form::kBlocks) {
+    PackPanels(memory, pool);
+  } else {
+    ExpandRows(memory, pool);
+  }
+}
+
+void ExpandedLinear::ExpandRows(std::byte* memory, ThreadPool& pool) const {
+  const bool bf16 = form_ == Form::kBf16;
+  const auto in = static_cast<std::size_t>(linear_->in);
+  const std::size_t row_bytes = in * (bf16 ? sizeof(std::uint16_t) : sizeof(float));
+  const std::int64_t rows = RowsPerTask(*linear_);
   const auto run = [&](std::int64_t task, const ThreadPool::Worker& worker) {
     Scratch::Frame frame(worker.scratch);
-    float* expanded = bf16_ ? frame.Array<float>(in) : nullptr;
-    const std::int64_t end = std::min<std::int64_t>(linear.out, (task + 1) * rows);
+    float* expanded = bf16 ? frame.Array<float>(in) : nullptr;
+    const std::int64_t end = std::min<std::int64_t>(linear_->out, (task + 1) * rows);
     for (std::int64_t row = task * rows; row < end; ++row) {
       std::byte* out = memory + static_cast<std::size_t>(row) * row_bytes;
-      if (!bf16_) {
-        Expand(linear, row, reinterpret_cast<float*>(out));
+      if (!bf16) {
+        Expand(*linear_, row, reinterpret_cast<float*>(out));
         continue;
       }
-      Expand(linear, row, expanded);
+      Expand(*linear_, row, expanded);
       RoundToBf16({expanded, in}, {reinterpret_cast<std::uint16_t*>(out), in});
     }
   };
-  pool.ParallelFor(RowTasks(linear), std::cref(run));
+  pool.ParallelFor(RowTasks(*linear_), std::cref(run));
+}
+
+void ExpandedLinear::PackPanels(std::byte* memory, ThreadPool& pool) const {
+  const auto run = [&](std::int64_t panel, const ThreadPool::Worker&) {
+    const std::int64_t first = panel * kPanelRows;
+    const auto rows =
+        static_cast<std::int32_t>(std::min<std::int64_t>(kPanelRows, linear_->out - first));
+    PackPanel(linear_->type, Row(*linear_, first), linear_->row_bytes, rows, linear_->in,
+              memory + static_cast<std::size_t>(panel) * PanelBytes(linear_->in));
+  };
+  pool.ParallelFor((linear_->out + kPanelRows - 1) / kPanelRows, std::cref(run));
+}
+
+void ExpandedLinear::AddBiasTo(float* y, std::size_t y_stride, std::int32_t tokens,
+                               std::int32_t first_column, std::int32_t columns) const {
+  for (std::size_t t = 0; t < static_cast<std::size_t>(tokens); ++t) {
+    AddBias(linear_->bias, first_column, first_column + columns, y + t * y_stride);
+  }
 }
 
 void ExpandedLinear::MatMul(const float* x, std::size_t x_stride, std::int32_t tokens, float* y,
                             std::size_t y_stride, ThreadPool& pool) const {
+  if (form_ == Form::kBlocks) {
+    MatMulBlocks(x, x_stride, tokens, y, y_stride, pool);
+    return;
+  }
+  const bool bf16 = form_ == Form::kBf16;
   const auto in = static_cast<std::size_t>(linear_->in);
   const Tiles tiles(tokens, linear_->out);
   const auto run = [&](std::int64_t task, const ThreadPool::Worker& worker) {
@@ -239,10 +282,10 @@ void ExpandedLinear::MatMul(const float* x, std::size_t x_stride, std::int32_t t
     float* to = y + static_cast<std::size_t>(tile.first_token) * y_stride;
     const std::size_t first_weight = static_cast<std::size_t>(tile.first_column) * in;
     GemmShape shape{.m = tile.tokens, .n = tile.columns, .k = linear_->in, .b_transposed = true};
-    shape.lda = static_cast<std::int64_t>(bf16_ ? in : x_stride);
+    shape.lda = static_cast<std::int64_t>(bf16 ? in : x_stride);
     shape.ldb = linear_->in;
     shape.ldc = static_cast<std::int64_t>(y_stride);
-    if (bf16_) {
+    if (bf16) {
       Scratch::Frame frame(worker.scratch);
       std::uint16_t* rounded = frame.Array<std::uint16_t>(rows * in);
       for (std::size_t t = 0; t < rows; ++t) {
@@ -254,12 +297,25 @@ void ExpandedLinear::MatMul(const float* x, std::size_t x_stride, std::int32_t t
       const auto* weights = reinterpret_cast<const float*>(memory_);
       GemmF32(shape, from, weights + first_weight, to + tile.first_column);
     }
-    for (std::size_t t = 0; t < rows; ++t) {
-      AddBias(linear_->bias, tile.first_column, tile.first_column + tile.columns,
-              to + t * y_stride);
-    }
+    AddBiasTo(to, y_stride, tile.tokens, tile.first_column, tile.columns);
   };
   pool.ParallelFor(tiles.count(), std::cref(run));
+}
+
+void ExpandedLinear::MatMulBlocks(const float* x, std::size_t x_stride, std::int32_t tokens,
+                                  float* y, std::size_t y_stride, ThreadPool& pool) const {
+  const PackedWeights weights{memory_, linear_->in, linear_->out,
+                              linear_->type == GGML_TYPE_Q5_0 || linear_->type == GGML_TYPE_Q5_1};
+  constexpr std::int32_t kSlice = 48;  // tokens whose rounded inputs stay in the core's cache
+  const auto run = [&](std::int64_t task, const ThreadPool::Worker& worker) {
+    const auto first = static_cast<std::int32_t>(task) * kSlice;
+    const std::int32_t count = std::min(kSlice, tokens - first);
+    float* to = y + static_cast<std::size_t>(first) * y_stride;
+    BlockGemm(weights, x + static_cast<std::size_t>(first) * x_stride, x_stride, count, to,
+              y_stride, worker.scratch);
+    AddBiasTo(to, y_stride, count, 0, linear_->out);
+  };
+  pool.ParallelFor((tokens + kSlice - 1) / kSlice, std::cref(run));
 }
 
 void ExpandRow(const Linear& linear, std::int32_t row, std::span<float> out) {

@@ -35,10 +35,13 @@ struct MatVecJob {
 };
 void MatVec(std::span<const MatVecJob> jobs, const float* x, Compute compute, ThreadPool& pool);
 
-// A matrix expanded for GEMM: bf16 where HasBf16Gemm() and compute is kAuto, else f32.
+// A matrix made ready for prompts. kAuto: bf16 where HasBf16Gemm(), else panels for BlockGemm where
+// the CPU and the type allow it, else f32. kF32: f32.
 // Bytes of one layer's expanded matrices are part of the memory plan.
 class ExpandedLinear {
  public:
+  enum class Form : std::uint8_t { kF32, kBf16, kBlocks };
+  static Form FormOf(const Linear& linear, Compute compute);
   static std::size_t Bytes(const Linear& linear, Compute compute);
   // Expands into `memory` (at least Bytes). Parallel over rows.
   ExpandedLinear(const Linear& linear, Compute compute, std::byte* memory, ThreadPool& pool);
@@ -49,8 +52,15 @@ class ExpandedLinear {
               std::size_t y_stride, ThreadPool& pool) const;
 
  private:
+  void ExpandRows(std::byte* memory, ThreadPool& pool) const;
+  void PackPanels(std::byte* memory, ThreadPool& pool) const;
+  void AddBiasTo(float* y, std::size_t y_stride, std::int32_t tokens, std::int32_t first_column,
+                 std::int32_t columns) const;
+  void MatMulBlocks(const float* x, std::size_t x_stride, std::int32_t tokens, float* y,
+                    std::size_t y_stride, ThreadPool& pool) const;
+
   const Linear* linear_;
-  bool bf16_;
+  Form form_;
   const std::byte* memory_;
 };
 
