@@ -90,9 +90,9 @@ class Engine {
   // Errors: kInvalidArgument for an empty prompt, an id outside the vocabulary, a prompt that does
   // not fit the context (names both numbers); kResourceExhausted when the memory plan does not fit
   // (bytes needed, bytes available, largest context that fits), before anything is allocated;
-  // kCancelled when on_progress said so. After an error the sessions are as before, except that
-  // after kCancelled, or a lack of memory in mid-prefill, a session that held rows is lost: it
-  // answers every call with kInvalidArgument.
+  // kCancelled when on_progress said so. After an error the sessions are as before, except that one
+  // which held rows is lost when it had begun to evict (kCancelled) or when the system ran out of
+  // memory in mid-prefill: it then answers every call with kInvalidArgument.
   virtual Status Prefill(std::span<Session* const> sessions, std::span<const Token> prompt,
                          const ProgressCallback& on_progress) = 0;
 };

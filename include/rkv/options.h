@@ -13,9 +13,9 @@ namespace rkv {
 
 using Token = std::int32_t;
 
-// How linear layers compute. kAuto: prompts by GEMM on expanded weights (bf16 where the CPU has it,
-// else f32), decode by quantised dot products. kF32: weights expanded, everything in f32; the slow
-// reference.
+// How linear layers compute. kAuto: prompts by GEMM (bf16 where the CPU has it; else 4- and 5-bit
+// weights with activations of 8 bits, others in f32), decode by quantised dot products. kF32:
+// weights expanded, everything in f32; the slow reference.
 enum class Compute : std::uint8_t { kAuto, kF32 };
 
 // How keys and values are stored. kAuto: f16, or f32 when Compute is kF32.
@@ -28,7 +28,7 @@ struct EngineOptions {
   Compute compute = Compute::kAuto;
   KvType kv_type = KvType::kAuto;
   std::int32_t piece_tokens = 1024;  // tokens of a prefill piece, [1, 65536]
-  std::size_t memory_limit = 0;     // bytes the engine may use beyond the weights; 0: what is free
+  std::size_t memory_limit = 0;      // bytes a session may need beyond the weights; 0: what is free
 };
 
 struct ChatMessage {
@@ -43,7 +43,7 @@ struct PrefillProgress {
   std::int32_t tokens_done = 0;  // of this layer
   std::int32_t tokens = 0;
 };
-// Called on the calling thread, several times a second; returning false cancels.
+// Called on the calling thread before and after each piece of each layer; returning false cancels.
 using ProgressCallback = std::function<bool(const PrefillProgress&)>;
 
 // llama.cpp's names and defaults. The repeat penalty counts prompt tokens too.

@@ -73,7 +73,7 @@ class Session {
 
   virtual SessionStats stats() const = 0;
 
-  // Rows that (layer, kv_head) holds, as absolute positions.
+  // Rows that (layer, kv_head) holds, as absolute positions; empty when there is no such head.
   virtual std::vector<std::int32_t> KeptPositions(std::int32_t layer,
                                                   std::int32_t kv_head) const = 0;
 };

@@ -135,6 +135,19 @@ TEST(ChunkScores, AreEvenForASilentQuery) {
   }
 }
 
+TEST(ChunkScores, AreEvenForAHeadThatIsSilentInTheChosenChannels) {
+  TestHead head(2, kv::Codec::kF32, 2);
+  head.SetRow(0, std::vector<float>{1, 0}, std::vector<float>{0, 0});
+  head.SetRow(1, std::vector<float>{0, 5}, std::vector<float>{0, 0});
+  const TestIndex index(head, 1);
+  for (const Backend* backend : {&RefBackend(), &CpuBackend()}) {
+    const auto u = Scores(*backend, {9.0f, 0.0f, 0.0f, 1.0f}, 2, index.view(), 1);
+    EXPECT_GT(u[0], u[1]);
+    EXPECT_NEAR(u[0] + u[1], 2.0f, 1e-5f);
+    EXPECT_GE(u[1], 0.5f);  // the silent head's even share
+  }
+}
+
 TEST(ChunkScores, StayFiniteForHugeQueries) {
   Rng rng(4);
   const TestHead head = TestHead::Random(rng, 64, kv::Codec::kF16, 90, 100.0f);

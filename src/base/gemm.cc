@@ -81,7 +81,21 @@ void GemmBf16(const GemmShape& s, const std::uint16_t* a, const std::uint16_t* b
   stream.wait();
 }
 
-bool HasBf16Gemm() { return dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_bf16; }
+bool HasBf16Gemm() {
+  // Asked once, by a product: oneDNN throws where it has no kernel.
+  static const bool has = [] {
+    if (dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx512_core_bf16) {
+      return false;
+    }
+    try {
+      MakeBf16Matmul({.m = 2, .n = 2, .k = 2, .lda = 2, .ldb = 2, .ldc = 2, .b_transposed = true});
+      return true;
+    } catch (const dnnl::error&) {
+      return false;
+    }
+  }();
+  return has;
+}
 
 void UseOneGemmThread() { omp_set_num_threads(1); }
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -31,8 +32,13 @@ void Pause() {
 ThreadPool::ThreadPool(int threads) : scratch_(static_cast<std::size_t>(threads)) {
   Check(threads >= 1, "a pool needs a thread");
   UseOneGemmThread();
-  for (int i = 1; i < threads; ++i) {
-    workers_.emplace_back([this, i] { WorkerLoop(i); });
+  workers_.reserve(static_cast<std::size_t>(threads));
+  try {
+    for (int i = 1; i < threads; ++i) {
+      workers_.emplace_back([this, i] { WorkerLoop(i); });
+    }
+  } catch (const std::system_error&) {  // the system has no more threads: go on with those we got
+    scratch_.resize(workers_.size() + 1);
   }
 }
 

@@ -25,7 +25,8 @@ class ThreadPool {
   };
   using Task = std::function<void(std::int64_t task, const Worker& worker)>;
 
-  // Starts threads - 1 workers. REQUIRES: threads >= 1.
+  // Starts threads - 1 workers, fewer when the system refuses: threads() says. REQUIRES: threads
+  // >= 1.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -29,6 +29,7 @@ kv::Codec CodecOf(KvType type) {
 
 EngineImpl::EngineImpl(const EngineOptions& options, std::unique_ptr<model::Model> model)
     : options_(options), model_(std::move(model)), pool_(options.threads) {
+  options_.threads = pool_.threads();  // fewer when the system refused some
   runtime_.model = model_.get();
   runtime_.pool = &pool_;
   runtime_.backend = &attention::CpuBackend();
@@ -68,20 +69,28 @@ Result<std::unique_ptr<Session>> EngineImpl::NewSession(const SessionOptions& op
   if (!method) {
     return method.error();
   }
-  return std::unique_ptr<Session>(
-      std::make_unique<SessionImpl>(runtime_, std::move(*method), options.max_new_tokens));
+  // No answer is longer than the context; a larger number would only distort the budget formulas.
+  return std::unique_ptr<Session>(std::make_unique<SessionImpl>(
+      runtime_, std::move(*method), std::min(options.max_new_tokens, runtime_.context)));
 }
 
 Result<MemoryPlan> EngineImpl::PlanPrompt(const SessionOptions& options,
                                           std::int32_t tokens) const {
+  if (tokens < 1 || tokens > runtime_.context || options.max_new_tokens < 1) {
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("a plan needs 1 to {} prompt tokens and at least 1 new one, got {} and {}",
+                    runtime_.context, tokens, options.max_new_tokens));
+  }
   Result<std::unique_ptr<const policy::Policy>> method = policy::MakePolicy(options.policy);
   if (!method) {
     return method.error();
   }
-  const policy::TurnShape shape = {.prompt_tokens = tokens,
-                                   .max_new_tokens = options.max_new_tokens,
-                                   .head_dim = runtime_.params().head_dim,
-                                   .group = runtime_.params().group()};
+  const policy::TurnShape shape = {
+      .prompt_tokens = tokens,
+      .max_new_tokens = std::min(options.max_new_tokens, runtime_.context),
+      .head_dim = runtime_.params().head_dim,
+      .group = runtime_.params().group()};
   if (Status status = (*method)->CheckShape(shape); !status.ok()) {
     return status;
   }
@@ -124,25 +133,28 @@ Status EngineImpl::CheckPrompt(std::span<SessionImpl* const> sessions,
 std::size_t EngineImpl::BytesNeeded(std::span<SessionImpl* const> sessions,
                                     std::int32_t tokens) const {
   std::size_t sum = 0;
+  std::size_t scratch = 0;
   for (SessionImpl* session : sessions) {
     const SessionState& state = session->state();
     policy::TurnShape shape = state.shape;
-    if (state.empty()) {
-      shape = {.prompt_tokens = tokens,
+    if (state.empty() || state.needs.replan) {
+      shape = {.prompt_tokens = state.position + tokens,
                .max_new_tokens = state.max_new_tokens,
                .head_dim = runtime_.params().head_dim,
                .group = runtime_.params().group()};
     }
-    const std::int32_t held =
-        state.position;  // at most; what it holds already is counted off below
+    std::int32_t held = 0;  // rows of the fullest kv_head
+    for (const kv::HeadStore& head : state.layers[0].heads) {
+      held = std::max(held, head.rows());
+    }
     const MemoryPlan plan = PlanMemory(runtime_, *state.policy, shape, held, tokens);
     const std::size_t own = plan.kv_kept + plan.kv_index;
-    sum += own - std::min(own, state.meter.bytes());
-    if (session == sessions[0]) {
-      sum += plan.kv_layer + plan.scratch;
-    }
+    // What a session holds is no longer free, but counts against a limit of the user's.
+    sum += options_.memory_limit > 0 ? own : own - std::min(own, state.meter.bytes());
+    sum += session == sessions[0] ? plan.kv_layer : 0;
+    scratch = std::max(scratch, plan.scratch);
   }
-  return sum;
+  return sum + scratch;
 }
 
 Status EngineImpl::CheckMemory(std::span<SessionImpl* const> sessions, std::int32_t tokens) const {
@@ -195,30 +207,39 @@ Status EngineImpl::Prefill(std::span<Session* const> sessions, std::span<const T
   return RunPrefill(ours, prompt, on_progress);
 }
 
+Status EngineImpl::BeginTurn(std::span<SessionImpl* const> sessions, std::int32_t tokens) {
+  for (SessionImpl* session : sessions) {
+    SessionState& state = session->state();
+    // A later prompt of one token has no prefill that could build a new index.
+    const bool begins = state.empty() || (state.needs.replan && tokens > 1);
+    if (Status status = begins ? state.BeginTurn(tokens, runtime_) : Status(); !status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
 Status EngineImpl::RunPrefill(std::span<SessionImpl* const> sessions, std::span<const Token> prompt,
                               const ProgressCallback& on_progress) {
   const auto tokens = static_cast<std::int32_t>(prompt.size());
+  if (Status status = BeginTurn(sessions, tokens); !status.ok()) {
+    return status;
+  }
   std::vector<SessionState*> states;
-  for (SessionImpl* session : sessions) {
-    SessionState& state = session->state();
-    if (state.empty()) {
-      if (Status status = state.BeginFirstTurn(tokens, runtime_); !status.ok()) {
-        return status;
-      }
-    }
-    states.push_back(&state);
-  }
   bool whole = false;
-  for (const SessionState* state : states) {
-    whole = whole || state->needs.prefill_last_token;
+  for (SessionImpl* session : sessions) {
+    states.push_back(&session->state());
+    whole = whole || states.back()->needs.prefill_last_token;
   }
   for (const SessionState* state : states) {
-    if (whole && state->needs.window > 0 && !state->needs.prefill_last_token) {
+    const bool selects = state->needs.window > 0 || state->needs.chunk_rows > 0;
+    if (whole && selects && !state->needs.prefill_last_token) {
       return {Code::kInvalidArgument,
               "sessions with last_token=prefill and last_token=decode cannot share one prefill"};
     }
   }
   const double start = NowSeconds();
+  const bool fresh = states[0]->empty();
   const std::span<const Token> body = whole ? prompt : prompt.first(prompt.size() - 1);
   if (!body.empty()) {
     if (Status status = engine::Prefill(runtime_, states, body, whole).Run(on_progress);
@@ -229,15 +250,24 @@ Status EngineImpl::RunPrefill(std::span<SessionImpl* const> sessions, std::span<
   const double shared = NowSeconds() - start;
   for (SessionImpl* session : sessions) {
     const double own = NowSeconds();
-    if (!whole) {
-      if (Status status = session->FinishPrompt(prompt.back()); !status.ok()) {
-        return status;
-      }
+    if (Status status = whole ? Status() : session->FinishPrompt(prompt.back()); !status.ok()) {
+      AbandonPrompt(states, fresh);
+      return status;
     }
     session->state().prompt_tokens += tokens;
     session->state().prefill_seconds += shared + NowSeconds() - own;
   }
   return {};
+}
+
+// After a failure behind the prefill: empty sessions are empty again, others have lost rows.
+void EngineImpl::AbandonPrompt(std::span<SessionState* const> states, bool fresh) {
+  for (SessionState* state : states) {
+    if (fresh) {
+      state->Clear();
+    }
+    state->lost = !fresh;
+  }
 }
 
 }  // namespace rkv::engine

@@ -38,6 +38,8 @@ class EngineImpl final : public Engine {
   Status CheckPrompt(std::span<SessionImpl* const> sessions, std::span<const Token> prompt) const;
   Status CheckMemory(std::span<SessionImpl* const> sessions, std::int32_t tokens) const;
   std::size_t BytesNeeded(std::span<SessionImpl* const> sessions, std::int32_t tokens) const;
+  Status BeginTurn(std::span<SessionImpl* const> sessions, std::int32_t tokens);
+  static void AbandonPrompt(std::span<SessionState* const> states, bool fresh);
   Status RunPrefill(std::span<SessionImpl* const> sessions, std::span<const Token> prompt,
                     const ProgressCallback& on_progress);
 

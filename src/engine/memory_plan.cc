@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <fstream>
+#include <initializer_list>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "kv/chunk_index.h"
 #include "kv/head_store.h"
@@ -61,11 +63,41 @@ std::size_t SystemAvailable() {
   return kUnlimited;
 }
 
-std::size_t GroupAvailable() {
-  const std::size_t limit =
-      ReadNumber("/sys/fs/cgroup/memory.max", kUnlimited);  // "max": unlimited
-  const std::size_t used = ReadNumber("/sys/fs/cgroup/memory.current", 0);
-  return limit == kUnlimited ? kUnlimited : limit - std::min(limit, used);
+// The sum of `keys` in a file of "key number" lines.
+std::size_t SumOfKeys(const std::string& path, std::initializer_list<std::string_view> keys) {
+  std::ifstream file(path);
+  std::string key;
+  std::size_t value = 0;
+  std::size_t sum = 0;
+  while (file >> key >> value) {
+    sum += std::ranges::find(keys, key) != keys.end() ? value : 0;
+  }
+  return sum;
+}
+
+// What one control group still allows. Cached file pages (the mapped weights) can be dropped.
+std::size_t GroupAvailable(const std::string& folder) {
+  const std::size_t limit = ReadNumber(folder + "/memory.max", kUnlimited);  // "max": unlimited
+  if (limit == kUnlimited) {
+    return kUnlimited;
+  }
+  const std::size_t used = ReadNumber(folder + "/memory.current", 0);
+  const std::size_t cached = SumOfKeys(folder + "/memory.stat", {"active_file", "inactive_file"});
+  return limit - std::min(limit, used - std::min(used, cached));
+}
+
+// The least of this process's control group (version 2) and those above it.
+std::size_t GroupsAvailable() {
+  std::ifstream file("/proc/self/cgroup");
+  std::string path;
+  std::getline(file, path);  // "0::/some/group"
+  path = path.starts_with("0::/") ? path.substr(3) : "/";
+  const std::string root = "/sys/fs/cgroup";
+  std::size_t least = GroupAvailable(root);
+  for (; path.size() > 1; path.resize(path.rfind('/'))) {
+    least = std::min(least, GroupAvailable(root + path));
+  }
+  return least;
 }
 
 std::size_t AddressSpaceAvailable() {
@@ -80,7 +112,8 @@ std::size_t AddressSpaceAvailable() {
 
 }  // namespace
 
-std::size_t PrefillScratchBytes(const Runtime& runtime, std::int32_t tokens, std::int32_t window) {
+std::size_t PrefillScratchBytes(const Runtime& runtime, std::int32_t held_rows, std::int32_t tokens,
+                                std::int32_t window) {
   const model::HyperParams& params = runtime.params();
   const std::int64_t piece = std::min(runtime.piece_tokens, tokens);
   const std::int64_t per_piece_token =
@@ -88,10 +121,17 @@ std::size_t PrefillScratchBytes(const Runtime& runtime, std::int32_t tokens, std
   const std::int64_t floats = static_cast<std::int64_t>(tokens) * (params.embd + params.rope.dims) +
                               piece * per_piece_token +
                               static_cast<std::int64_t>(window) * params.q_width() +
-                              static_cast<std::int64_t>(params.kv_heads) * tokens + params.vocab;
-  constexpr std::size_t kThreadScratch = std::size_t{4} << 20;  // tiles of the attention kernels
+                              (window > 0 ? static_cast<std::int64_t>(params.kv_heads) *
+                                                (static_cast<std::int64_t>(held_rows) + tokens)
+                                          : 0) +
+                              params.vocab;
+  // Of a thread: tiles of the attention kernels, and the window's queries as one of them packs
+  // them.
+  const std::size_t thread_bytes = (std::size_t{4} << 20) + Size(window) * Size(params.group()) *
+                                                                Size(params.head_dim) *
+                                                                sizeof(float);
   return Size(floats) * sizeof(float) + ExpandedLayerBytes(runtime) +
-         Size(runtime.pool->threads()) * kThreadScratch;
+         Size(runtime.pool->threads()) * thread_bytes;
 }
 
 MemoryPlan PlanMemory(const Runtime& runtime, const policy::Policy& policy,
@@ -99,7 +139,7 @@ MemoryPlan PlanMemory(const Runtime& runtime, const policy::Policy& policy,
   const model::HyperParams& params = runtime.params();
   const policy::Needs needs = policy.needs(shape);
   const std::int64_t turn_rows = static_cast<std::int64_t>(held_rows) + tokens;
-  const std::int64_t kept = std::min(policy.RowsKept(shape), turn_rows) + shape.max_new_tokens;
+  const std::int64_t kept = policy.RowsKept(shape, turn_rows) + shape.max_new_tokens;
   MemoryPlan plan;
   plan.kv_kept = Size(params.layers) * LayerRowBytes(runtime, kept);
   plan.kv_layer = LayerRowBytes(runtime, turn_rows);
@@ -107,12 +147,12 @@ MemoryPlan PlanMemory(const Runtime& runtime, const policy::Policy& policy,
     plan.kv_index = Size(params.layers) * Size(params.kv_heads) *
                     kv::ChunkIndex::Bytes(params.head_dim, runtime.codec, needs.chunk_rows, kept);
   }
-  plan.scratch = PrefillScratchBytes(runtime, tokens, needs.window);
+  plan.scratch = PrefillScratchBytes(runtime, held_rows, tokens, std::min(needs.window, tokens));
   return plan;
 }
 
 std::size_t AvailableMemory() {
-  return std::min({SystemAvailable(), GroupAvailable(), AddressSpaceAvailable()});
+  return std::min({SystemAvailable(), GroupsAvailable(), AddressSpaceAvailable()});
 }
 
 }  // namespace rkv::engine

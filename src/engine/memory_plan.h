@@ -20,9 +20,10 @@ MemoryPlan PlanMemory(const Runtime& runtime, const policy::Policy& policy,
 
 // Scratch of a prefill: hidden states, piece buffers, expanded weights of the largest layer,
 // threads.
-std::size_t PrefillScratchBytes(const Runtime& runtime, std::int32_t tokens, std::int32_t window);
+std::size_t PrefillScratchBytes(const Runtime& runtime, std::int32_t held_rows, std::int32_t tokens,
+                                std::int32_t window);
 
-// Bytes that this process may still take: free memory of the system, of its control group and of
+// Bytes that this process may still take: free memory of the system, of its control groups and of
 // its address-space limit, whichever is least.
 std::size_t AvailableMemory();
 

@@ -464,11 +464,8 @@ void Prefill::RollBack() {
       LayerCache& cache = session->layers[l];
       for (std::size_t h = 0; h < cache.heads.size(); ++h) {
         const std::int32_t held = held_[l * cache.heads.size() + h];
-        if (cache.heads[h].rows() == held) {
-          continue;
-        }
         cache.heads[h].Truncate(held);
-        if (!cache.indexes.empty() &&
+        if (!cache.indexes.empty() && cache.indexes[h].rows() != held &&
             !cache.indexes[h].Rebuild(cache.heads[h].view(), session->max_new_tokens + 1).ok()) {
           session->lost = true;
         }

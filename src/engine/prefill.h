@@ -22,7 +22,7 @@ namespace rkv::engine {
 // the window's queries, and its output for the last token when `want_logits`.
 class Prefill {
  public:
-  // REQUIRES: tokens not empty; BeginFirstTurn done; more than one session only if all are empty.
+  // REQUIRES: tokens not empty; BeginTurn done; more than one session only if all are empty.
   Prefill(const Runtime& runtime, std::span<SessionState* const> sessions,
           std::span<const Token> tokens, bool want_logits);
 

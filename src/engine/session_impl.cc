@@ -154,8 +154,12 @@ SessionStats SessionImpl::stats() const {
 
 std::vector<std::int32_t> SessionImpl::KeptPositions(std::int32_t layer,
                                                      std::int32_t kv_head) const {
-  const kv::HeadView view = state_.layers.at(static_cast<std::size_t>(layer))
-                                .heads.at(static_cast<std::size_t>(kv_head))
+  const model::HyperParams& params = runtime_.params();
+  if (layer < 0 || layer >= params.layers || kv_head < 0 || kv_head >= params.kv_heads) {
+    return {};
+  }
+  const kv::HeadView view = state_.layers[static_cast<std::size_t>(layer)]
+                                .heads[static_cast<std::size_t>(kv_head)]
                                 .view();
   return {view.positions, view.positions + view.rows};
 }

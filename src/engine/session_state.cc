@@ -19,15 +19,16 @@ SessionState::SessionState(const Runtime& runtime, std::unique_ptr<const policy:
   }
 }
 
-Status SessionState::BeginFirstTurn(std::int32_t turn_tokens, const Runtime& runtime) {
+Status SessionState::BeginTurn(std::int32_t turn_tokens, const Runtime& runtime) {
   const model::HyperParams& params = runtime.params();
-  shape = {.prompt_tokens = turn_tokens,
-           .max_new_tokens = max_new_tokens,
-           .head_dim = params.head_dim,
-           .group = params.group()};
-  if (Status status = policy->CheckShape(shape); !status.ok()) {
+  const policy::TurnShape turn = {.prompt_tokens = position + turn_tokens,
+                                  .max_new_tokens = max_new_tokens,
+                                  .head_dim = params.head_dim,
+                                  .group = params.group()};
+  if (Status status = policy->CheckShape(turn); !status.ok()) {
     return status;
   }
+  shape = turn;
   needs = policy->needs(shape);
   for (LayerCache& layer : layers) {
     layer.indexes.clear();
@@ -47,6 +48,8 @@ void SessionState::Clear() {
   }
   pool.Trim();
   position = 0;
+  prompt_tokens = 0;
+  prefill_seconds = 0;
   tokens.clear();
   logits.clear();
 }

@@ -38,9 +38,10 @@ struct SessionState {
   SessionState(const SessionState&) = delete;
   SessionState& operator=(const SessionState&) = delete;
 
-  // Fixes shape and needs; once, before the first prompt is computed.
-  // Errors: those of Policy::CheckShape.
-  Status BeginFirstTurn(std::int32_t prompt_tokens, const Runtime& runtime);
+  // Fixes shape and needs for a prompt of `turn_tokens` behind what was seen. Once, before the
+  // first prompt; again before a later one when the policy plans anew: the prefill then builds the
+  // indexes. Errors: those of Policy::CheckShape; the session is then as before.
+  Status BeginTurn(std::int32_t turn_tokens, const Runtime& runtime);
   // Back to an empty session that may begin again.
   void Clear();
   bool empty() const { return position == 0; }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 #include "base/half.h"
@@ -91,11 +92,14 @@ RKV_AVX2 void RoundBlock(const float* x, std::int8_t* bytes, float* scale, float
   const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
   __m256 v[4];
   __m256 most = _mm256_setzero_ps();
+  __m256 unordered = _mm256_setzero_ps();
   for (int i = 0; i < 4; ++i) {
     v[i] = _mm256_loadu_ps(x + 8 * i);
+    unordered = _mm256_or_ps(unordered, _mm256_cmp_ps(v[i], v[i], _CMP_UNORD_Q));
     most = _mm256_max_ps(most, _mm256_and_ps(v[i], magnitude));
   }
-  const float max = MaxLane(most);
+  const float max = _mm256_movemask_ps(unordered) != 0 ? std::numeric_limits<float>::quiet_NaN()
+                                                       : MaxLane(most);  // a NaN stays visible
   *scale = max / 127.0f;
   const __m256 inverse = _mm256_set1_ps(max > 0.0f ? 127.0f / max : 0.0f);
   __m256i q[4];

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -128,6 +129,20 @@ TEST_P(BlockGemmTypes, HoldsTheLargestSums) {
   for (const float value : {1.0f, -1.0f, 1e30f, 1e-30f, 0.0f}) {
     const std::vector<float> x(Size(in), value);
     ExpectProduct(w, x, 1);
+  }
+}
+
+TEST_P(BlockGemmTypes, KeepsANanVisible) {
+  const TestWeights w = MakeWeights(GetParam(), 64, 16);
+  for (const std::size_t at : {0, 7, 8, 31, 32, 63}) {
+    std::vector<float> x = Random(64, 3);
+    x[at] = std::numeric_limits<float>::quiet_NaN();
+    std::vector<float> y(16);
+    Scratch scratch;
+    BlockGemm(w.packed, x.data(), 64, 1, y.data(), 16, scratch);
+    for (const float value : y) {
+      EXPECT_TRUE(std::isnan(value)) << at;
+    }
   }
 }
 

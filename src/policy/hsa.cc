@@ -24,7 +24,8 @@ class Hsa final : public Policy {
     const RocketKvSplit split = SplitBudgetHsa(options_, shape);
     const bool index = !ReadsAllRows(split, split.capacity, shape.head_dim);
     return {.chunk_rows = index ? split.chunk_rows : 0,
-            .prefill_last_token = options_.prefill_last_token};
+            .prefill_last_token = options_.prefill_last_token,
+            .replan = true};
   }
 
   Status CheckShape(const TurnShape& shape) const override {

@@ -39,6 +39,9 @@ struct Needs {
   // The last prompt token: false, it is fed as the first decode step, so that the window ends
   // before it (RocketKV's accuracy script); true, it belongs to the prefill (its SCBench script).
   bool prefill_last_token = false;
+  // Whether a later turn fixes the shape anew, with all tokens seen as its prompt. For methods that
+  // evict nothing, whose rows outgrow what the first turn planned.
+  bool replan = false;
 };
 
 // One kv_head of a finished layer, before eviction.
@@ -88,8 +91,11 @@ class Policy {
     (void)shape;
     return {};
   }
-  // Rows that one kv_head holds right after the first prompt, for the memory plan.
-  virtual std::int64_t RowsKept(const TurnShape& shape) const { return shape.prompt_tokens; }
+  // Rows of `rows` that one kv_head still holds right after a prompt, for the memory plan.
+  virtual std::int64_t RowsKept(const TurnShape& shape, std::int64_t rows) const {
+    (void)shape;
+    return rows;
+  }
   // The numbers that the method derives for a shape, as name and value pairs.
   virtual std::vector<std::pair<std::string, double>> Explain(const TurnShape& shape) const {
     (void)shape;

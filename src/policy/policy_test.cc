@@ -148,7 +148,7 @@ TEST(Full, KeepsAndReadsEverythingAndNeedsNothing) {
   const Needs needs = policy->needs(kLong);
   EXPECT_EQ(needs.window, 0);
   EXPECT_EQ(needs.chunk_rows, 0);
-  EXPECT_EQ(policy->RowsKept(kLong), kLong.prompt_tokens);
+  EXPECT_EQ(policy->RowsKept(kLong, kLong.prompt_tokens), kLong.prompt_tokens);
   for (const Rows& rows : Layer(kLong, 100, 0, 2).Evict(*policy)) {
     EXPECT_TRUE(rows.all);
   }
@@ -161,7 +161,7 @@ TEST(Hsa, EvictsNothing) {
   const auto policy = Make("hsa:budget=512");
   EXPECT_EQ(policy->needs(kLong).window, 0);
   EXPECT_EQ(policy->needs(kLong).chunk_rows, 6);
-  EXPECT_EQ(policy->RowsKept(kLong), kLong.prompt_tokens);
+  EXPECT_EQ(policy->RowsKept(kLong, kLong.prompt_tokens), kLong.prompt_tokens);
   EXPECT_TRUE(Layer(kLong, 100, 0, 1).Evict(*policy)[0].all);
 }
 
@@ -179,7 +179,7 @@ TEST(RocketKv, KeepsThePromptBudgetWithTheWindow) {
   const auto policy = Make("rocketkv:budget=512,last_token=prefill");
   const Layer layer(kLong, 16256, 32, 3);
   const std::vector<Rows> keep = layer.Evict(*policy);
-  EXPECT_EQ(policy->RowsKept(kLong), 2768);
+  EXPECT_EQ(policy->RowsKept(kLong, kLong.prompt_tokens), 2768);
   for (std::size_t h = 0; h < keep.size(); ++h) {
     ASSERT_FALSE(keep[h].all);
     EXPECT_EQ(keep[h].list, SnapKvRows(layer.mass(h), 32, 63, 2768));
@@ -195,7 +195,7 @@ TEST(RocketKv, EvictsOnlyAboveThePromptBudget) {
     const TurnShape shape = {.prompt_tokens = rows, .max_new_tokens = 16, .head_dim = 64};
     const Rows keep = Layer(shape, rows, std::min(8, rows), 1).Evict(*policy)[0];
     EXPECT_EQ(keep.all, rows <= 50) << rows;
-    EXPECT_EQ(policy->RowsKept(shape), std::min(rows, 50));
+    EXPECT_EQ(policy->RowsKept(shape, shape.prompt_tokens), std::min(rows, 50));
     if (!keep.all) {
       EXPECT_EQ(keep.list.size(), 50u);
       EXPECT_TRUE(std::is_sorted(keep.list.begin(), keep.list.end()));
@@ -234,7 +234,7 @@ TEST(DenseBypass, ABudgetOfTwiceTheLengthEvictsNothingAndBuildsNoIndex) {
       const std::int32_t budget = std::max(16, 2 * length);
       const auto policy = Make(name + ":budget=" + std::to_string(budget));
       EXPECT_EQ(policy->needs(shape).chunk_rows, 0);
-      EXPECT_EQ(policy->RowsKept(shape), shape.prompt_tokens);
+      EXPECT_EQ(policy->RowsKept(shape, shape.prompt_tokens), shape.prompt_tokens);
       const Layer layer(shape, shape.prompt_tokens, std::min(32, shape.prompt_tokens), 1);
       EXPECT_TRUE(layer.Evict(*policy)[0].all);
       HeadDecode step;

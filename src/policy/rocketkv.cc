@@ -41,8 +41,8 @@ class RocketKv final : public Policy {
     return CheckHsaShape(options_, shape);
   }
 
-  std::int64_t RowsKept(const TurnShape& shape) const override {
-    return std::min(shape.prompt_tokens, PromptBudget(SplitBudget(options_, shape)));
+  std::int64_t RowsKept(const TurnShape& shape, std::int64_t rows) const override {
+    return std::min<std::int64_t>(rows, PromptBudget(SplitBudget(options_, shape)));
   }
 
   Status Evict(const LayerPrefill& in, std::span<Rows> keep) const override {
@@ -71,7 +71,7 @@ class RocketKv final : public Policy {
         {"alpha", split.alpha},
         {"capacity", split.capacity},
         {"prompt_budget", split.prompt_budget},
-        {"rows_kept", static_cast<double>(RowsKept(shape))}};
+        {"rows_kept", static_cast<double>(RowsKept(shape, shape.prompt_tokens))}};
     ExplainHsa(split, MaxRows(split, shape), shape.head_dim, out);
     return out;
   }

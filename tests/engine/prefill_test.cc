@@ -38,8 +38,8 @@ TEST_P(Prompt, GivesTheSameBitsWithOneAndTwoThreads) {
   }
 }
 
-// The pieces change only how many rows a GEMM has, which may change the order of its sums. In f32, as
-// rounding activations to a quantised type would magnify that.
+// The pieces change only how many rows a GEMM has, which may change the order of its sums. In f32,
+// as rounding activations to a quantised type would magnify that.
 TEST_P(Prompt, DependsOnThePieceSizeOnlyByRounding) {
   const std::vector<Token> tokens = RandomTokens(310, 300);
   const std::span<const Token> all(tokens);

@@ -117,7 +117,7 @@ TEST(RocketKv, KeepsAndReadsTheRowsOfTheReferenceKernels) {
       ASSERT_TRUE(method);
       engine::SessionImpl session(runtime, std::move(*method), 16);
       engine::SessionState* state = &session.state();
-      ASSERT_TRUE(state->BeginFirstTurn(500, runtime).ok());
+      ASSERT_TRUE(state->BeginTurn(500, runtime).ok());
       ASSERT_TRUE(
           engine::Prefill(runtime, {&state, 1}, std::span(tokens).first(499), false).Run({}).ok());
       ASSERT_TRUE(session.FinishPrompt(tokens.back()).ok());
@@ -146,6 +146,23 @@ TEST(RocketKv, CompetesAgainForTheFirstTurnsBudgetInLaterTurns) {
   EXPECT_EQ(kept.size(), first);  // prompt budget plus the last prompt token
   EXPECT_EQ(kept.back(), 900);
   EXPECT_TRUE(std::ranges::is_sorted(kept));
+}
+
+// HSA evicts nothing, so a short first turn must not decide how a long later one is read.
+TEST(Hsa, PlansAnewForALaterTurn) {
+  const auto engine = OpenTiny("llama-f32-gqa3-llama3rope");
+  const std::vector<Token> tokens = RandomTokens(1600, engine->model().vocab);
+  const auto session = NewSession(*engine, "hsa:budget=64", 16);
+  ASSERT_TRUE(test::Prefill(*engine, *session, std::span(tokens).first(20)).ok());
+  ASSERT_TRUE(session->Decode(3));
+  EXPECT_EQ(session->stats().dense_share, 1);
+  ASSERT_TRUE(test::Prefill(*engine, *session, std::span(tokens).subspan(20)).ok());
+  ASSERT_TRUE(session->Decode(4));
+  EXPECT_EQ(session->stats().dense_share, 0.5);
+  EXPECT_GT(session->stats().kv_bytes_index, 0u);
+  ASSERT_TRUE(test::Prefill(*engine, *session, std::vector<Token>{7}).ok());  // no prefill at all
+  EXPECT_TRUE(session->Decode(5));
+  EXPECT_EQ(session->KeptPositions(0, 0).size(), 1604u);
 }
 
 TEST(RocketKv, WorksAtEveryLengthAroundItsBoundaries) {

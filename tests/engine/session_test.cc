@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -151,6 +152,56 @@ TEST(Engine, RefusesSessionsOfAnotherEngineOrGivenTwice) {
   EXPECT_FALSE(other->Prefill({twice, 1}, RandomTokens(5, 300), {}).ok());
   EXPECT_FALSE(engine->Prefill(twice, RandomTokens(5, 300), {}).ok());
   EXPECT_FALSE(engine->Prefill({}, RandomTokens(5, 300), {}).ok());
+}
+
+TEST(Engine, CountsALaterTurnsRowsAgainstTheLimit) {
+  const auto engine = OpenTiny(kModel, {.memory_limit = std::size_t{16} << 20});
+  for (const char* policy : {"full", "hsa:budget=64"}) {
+    const auto session = NewSession(*engine, policy);
+    ASSERT_TRUE(test::Prefill(*engine, *session, RandomTokens(20, 300)).ok());
+    const Status status = test::Prefill(*engine, *session, RandomTokens(4000, 300));
+    EXPECT_EQ(status.code(), Code::kResourceExhausted) << policy;
+    EXPECT_TRUE(session->Decode(1)) << policy;  // nothing was lost
+  }
+}
+
+TEST(Engine, PlansOnlyPromptsThatFitTheContext) {
+  const auto engine = OpenTiny(kModel);
+  for (const std::int32_t tokens : {0, -1, 4097, INT32_MAX}) {
+    const Result<MemoryPlan> plan = engine->PlanPrompt({.policy = "full"}, tokens);
+    ASSERT_FALSE(plan) << tokens;
+    EXPECT_EQ(plan.error().code(), Code::kInvalidArgument);
+  }
+  EXPECT_TRUE(engine->PlanPrompt({.policy = "full", .max_new_tokens = INT32_MAX}, 4096));
+}
+
+TEST(Engine, TakesTheLongestAnswerThereCanBe) {
+  const auto engine = OpenTiny(kModel);
+  for (const char* policy : {"full", "rocketkv:budget=64", "hsa:budget=64"}) {
+    const auto session = NewSession(*engine, policy, INT32_MAX);
+    EXPECT_TRUE(test::Prefill(*engine, *session, RandomTokens(300, 300)).ok()) << policy;
+  }
+}
+
+TEST(Engine, RefusesToShareAPrefillThatDoesNotSuitBoth) {
+  const auto engine = OpenTiny(kModel);
+  for (const char* other : {"rocketkv:budget=32", "hsa:budget=32"}) {
+    const auto a = NewSession(*engine, "rocketkv:budget=32,last_token=prefill");
+    const auto b = NewSession(*engine, other);
+    Session* both[] = {a.get(), b.get()};
+    EXPECT_THAT(engine->Prefill(both, RandomTokens(300, 300), {}).message(),
+                HasSubstr("last_token"));
+  }
+}
+
+TEST(Session, HasNoRowsWhereThereIsNoHead) {
+  const auto engine = OpenTiny(kModel);
+  const auto session = NewSession(*engine, "full");
+  ASSERT_TRUE(test::Prefill(*engine, *session, RandomTokens(5, 300)).ok());
+  EXPECT_EQ(session->KeptPositions(0, 0).size(), 5u);
+  EXPECT_TRUE(session->KeptPositions(-1, 0).empty());
+  EXPECT_TRUE(session->KeptPositions(0, 1).empty());
+  EXPECT_TRUE(session->KeptPositions(3, 0).empty());
 }
 
 TEST(Session, NeedsAPromptFirst) {

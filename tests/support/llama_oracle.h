@@ -1,5 +1,5 @@
-// LlamaOracle: the same model in libllama, for logits to compare with. Full-KV, no extra buffer types
-// (its AMX path crashes on some machines).
+// LlamaOracle: the same model in libllama, for logits to compare with. Full-KV, no extra buffer
+// types (its AMX path crashes on some machines).
 #ifndef RKV_TESTS_SUPPORT_LLAMA_ORACLE_H_
 #define RKV_TESTS_SUPPORT_LLAMA_ORACLE_H_
 
@@ -17,7 +17,7 @@ namespace rkv::test {
 struct OracleOptions {
   std::int32_t context = 512;
   std::int32_t threads = 2;
-  bool f32_cache = false;        // f16 else, libllama's default
+  bool f32_cache = false;  // f16 else, libllama's default
   bool flash_attention = false;
 };
 
@@ -39,8 +39,8 @@ class LlamaOracle {
     params.n_ubatch = 512;
     params.n_threads = options.threads;
     params.n_threads_batch = options.threads;
-    params.flash_attn_type = options.flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED
-                                                     : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    params.flash_attn_type =
+        options.flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
     if (options.f32_cache) {
       params.type_k = GGML_TYPE_F32;
       params.type_v = GGML_TYPE_F32;
@@ -55,9 +55,9 @@ class LlamaOracle {
   bool Feed(std::span<const std::int32_t> tokens) {
     constexpr std::size_t kBatch = 2048;
     for (std::size_t i = 0; i < tokens.size(); i += kBatch) {
-      std::vector<llama_token> part(tokens.begin() + static_cast<std::ptrdiff_t>(i),
-                                    tokens.begin() + static_cast<std::ptrdiff_t>(
-                                                         std::min(i + kBatch, tokens.size())));
+      std::vector<llama_token> part(
+          tokens.begin() + static_cast<std::ptrdiff_t>(i),
+          tokens.begin() + static_cast<std::ptrdiff_t>(std::min(i + kBatch, tokens.size())));
       const auto count = static_cast<std::int32_t>(part.size());
       if (llama_decode(context_.get(), llama_batch_get_one(part.data(), count)) != 0) {
         return false;

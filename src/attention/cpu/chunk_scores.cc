@@ -75,7 +75,8 @@ HWY_INLINE void FillSelection(const GroupQuery& query, const kv::IndexView& inde
     for (std::size_t i = 0; i < selection.channels; ++i) {
       part += std::fabs(selection.weights[h * selection.channels + i]);
     }
-    const double share = all == 0.0 ? 1.0 : part / all;
+    // A head without weight in the chosen channels scores all chunks alike, at any temperature.
+    const double share = part == 0.0 ? 1.0 : part / all;
     selection.temperatures[h] = static_cast<float>(std::sqrt(index.head_dim * share));
   }
 }

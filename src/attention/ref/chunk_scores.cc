@@ -37,8 +37,9 @@ double SumAbs(const float* q, std::span<const std::int32_t> channels) {
 double Temperature(const float* q, std::int32_t head_dim, std::span<const std::int32_t> channels) {
   std::vector<std::int32_t> all(static_cast<std::size_t>(head_dim));
   std::iota(all.begin(), all.end(), 0);
-  const double norm = SumAbs(q, all);
-  return norm == 0.0 ? std::sqrt(head_dim) : std::sqrt(head_dim * SumAbs(q, channels) / norm);
+  const double chosen = SumAbs(q, channels);
+  // A head without weight in the chosen channels scores all chunks alike, at any temperature.
+  return chosen == 0.0 ? std::sqrt(head_dim) : std::sqrt(head_dim * chosen / SumAbs(q, all));
 }
 
 // Steps 2 and 3: the side that the group's summed sign picks.
