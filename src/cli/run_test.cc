@@ -129,7 +129,7 @@ TEST(Run, ComparesFromOnePrefill) {
   EXPECT_EQ(o.out, "== rocketkv:budget=1024 ==\nfirst\n== full ==\nsecond\n");
   EXPECT_THAT(r.script.prefill_sessions, ElementsAre(2U));
   EXPECT_EQ(r.script.generates[0].sampler.seed, r.script.generates[1].sampler.seed);
-  EXPECT_THAT(o.err, HasSubstr("rocketkv:budget=1024      full\n"));
+  EXPECT_THAT(o.err, HasSubstr("rocketkv:budget=1024          full\n"));
 }
 
 TEST(Run, ComparesInJsonAsAList) {

@@ -65,7 +65,11 @@ constexpr std::array<Row, 13> kRows = {{
 std::string StatsTable(std::span<const Report> reports) {
   std::vector<std::size_t> widths;
   for (const Report& report : reports) {
-    widths.push_back(std::max(kMinValueColumns, report.method.size()));
+    std::size_t width = kMinValueColumns;
+    for (const Row& row : kRows) {
+      width = std::max(width, row.value(report).size());
+    }
+    widths.push_back(width);
   }
   std::string table;
   for (const Row& row : kRows) {
