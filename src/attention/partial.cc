@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 
 #include "attention/backend.h"
@@ -15,8 +16,9 @@ void MergePartial(const PartialSoftmax& from, std::int32_t group, std::int32_t h
     }
     const float from_weight = std::exp(from.max[h] - max);
     const float into_weight = std::exp(into.max[h] - max);
-    const float* from_acc = from.acc + h * head_dim;
-    float* into_acc = into.acc + h * head_dim;
+    const auto offset = static_cast<std::ptrdiff_t>(h) * head_dim;
+    const float* from_acc = from.acc + offset;
+    float* into_acc = into.acc + offset;
     for (std::int32_t x = 0; x < head_dim; ++x) {
       into_acc[x] = into_acc[x] * into_weight + from_acc[x] * from_weight;
     }
