@@ -56,7 +56,8 @@ Json ToJson(const Report& r, bool with_tokens) {
                 {{"weights_bytes", r.weights_bytes},
                  {"scratch_bytes", r.scratch_bytes},
                  {"rss_bytes", r.rss_bytes},
-                 {"rss_peak_bytes", r.rss_peak_bytes}}},
+                 {"rss_peak_bytes", r.rss_peak_bytes},
+                 {"rss_file_bytes", r.rss_file_bytes}}},
                {"settings", Settings(r.settings)},
                {"warnings", r.stats.warnings}};
   json["settings"]["seed"] = r.seed;

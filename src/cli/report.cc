@@ -38,6 +38,7 @@ Result<Report> MakeReport(const Engine& engine, const Session& session,
   report.scratch_bytes = plan->scratch;
   report.rss_bytes = StatusBytes(status, "VmRSS");
   report.rss_peak_bytes = StatusBytes(status, "VmHWM");
+  report.rss_file_bytes = StatusBytes(status, "RssFile");
   return report;
 }
 

@@ -24,6 +24,7 @@ struct Report {
   std::size_t scratch_bytes = 0;
   std::size_t rss_bytes = 0;
   std::size_t rss_peak_bytes = 0;
+  std::size_t rss_file_bytes = 0;  // of rss_bytes: mapped files, the weights that were touched
 };
 
 // The report of an answer that a session has just given. `stats` of the session, or the part of
