@@ -33,7 +33,8 @@ def run(model, text, tmp_path):
     return json.loads(done.stdout)
 
 
-def check_memory(out, tokens, share_of_full):
+def check_memory(out, tokens, share_of_full, late_weights=0):
+    """late_weights: bytes of the model first read after the prefill's buffers are gone."""
     kv, memory = out["kv"], out["memory"]
     assert abs(out["prompt_tokens"] - tokens) < 0.02 * tokens
     parts = kv["bytes_kept"] + kv["bytes_index"] + kv["bytes_layer"]
@@ -42,7 +43,8 @@ def check_memory(out, tokens, share_of_full):
     # Weights are mapped: what was touched of them is resident (an embedding table hardly is).
     assert memory["rss_file_bytes"] <= memory["weights_bytes"] + 32 * MIB
     stated = memory["rss_file_bytes"] + memory["scratch_bytes"] + kv["bytes_peak"]
-    assert abs(memory["rss_peak_bytes"] - stated) <= 32 * MIB, (memory, kv)
+    over = memory["rss_peak_bytes"] - stated
+    assert -32 * MIB - late_weights <= over <= 32 * MIB, (over, memory, kv)
 
 
 def prose(characters):
@@ -60,4 +62,5 @@ def test_smollm2_with_7500_tokens(tmp_path):
 def test_qwen_with_16000_tokens(tmp_path):
     model = find_model(".deps/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
                        "scripts/setup --qwen")
-    check_memory(run(model, prose(74700), tmp_path), 16000, 0.28)
+    # The output matrix, 144 MB here, is first read for the logits.
+    check_memory(run(model, prose(74700), tmp_path), 16000, 0.28, late_weights=144_700_000)
