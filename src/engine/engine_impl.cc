@@ -86,11 +86,8 @@ Result<MemoryPlan> EngineImpl::PlanPrompt(const SessionOptions& options,
   if (!method) {
     return method.error();
   }
-  const policy::TurnShape shape = {
-      .prompt_tokens = tokens,
-      .max_new_tokens = std::min(options.max_new_tokens, runtime_.context),
-      .head_dim = runtime_.params().head_dim,
-      .group = runtime_.params().group()};
+  const policy::TurnShape shape =
+      ShapeOf(runtime_, tokens, std::min(options.max_new_tokens, runtime_.context));
   if (Status status = (*method)->CheckShape(shape); !status.ok()) {
     return status;
   }
@@ -103,15 +100,13 @@ Status EngineImpl::CheckPrompt(std::span<SessionImpl* const> sessions,
     return {Code::kInvalidArgument, "the prompt is empty"};
   }
   for (const Token token : prompt) {
-    if (token < 0 || token >= runtime_.params().vocab) {
-      return {Code::kInvalidArgument, fmt::format("token id {} is outside the vocabulary [0, {})",
-                                                  token, runtime_.params().vocab)};
+    if (Status status = CheckToken(runtime_, token); !status.ok()) {
+      return status;
     }
   }
   for (SessionImpl* session : sessions) {
-    if (session->state().lost) {
-      return {Code::kInvalidArgument,
-              "this session lost rows when an earlier call failed; start a new one"};
+    if (Status status = session->CheckUsable(); !status.ok()) {
+      return status;
     }
     if (sessions.size() > 1 && !session->state().empty()) {
       return {Code::kInvalidArgument, "only empty sessions can share one prefill"};
@@ -138,10 +133,7 @@ std::size_t EngineImpl::BytesNeeded(std::span<SessionImpl* const> sessions,
     const SessionState& state = session->state();
     policy::TurnShape shape = state.shape;
     if (state.empty() || state.needs.replan) {
-      shape = {.prompt_tokens = state.position + tokens,
-               .max_new_tokens = state.max_new_tokens,
-               .head_dim = runtime_.params().head_dim,
-               .group = runtime_.params().group()};
+      shape = ShapeOf(runtime_, state.position + tokens, state.max_new_tokens);
     }
     std::int32_t held = 0;  // rows of the fullest kv_head
     for (const kv::HeadStore& head : state.layers[0].heads) {

@@ -19,6 +19,14 @@ std::string SessionImpl::policy() const { return state_.policy->spec(); }
 std::int32_t SessionImpl::position() const { return state_.position; }
 std::span<const float> SessionImpl::logits() const { return state_.logits; }
 
+Status CheckToken(const Runtime& runtime, Token token) {
+  if (token < 0 || token >= runtime.params().vocab) {
+    return {Code::kInvalidArgument, fmt::format("token id {} is outside the vocabulary [0, {})",
+                                                token, runtime.params().vocab)};
+  }
+  return {};
+}
+
 Status SessionImpl::CheckUsable() const {
   if (state_.lost) {
     return {Code::kInvalidArgument,
@@ -29,9 +37,8 @@ Status SessionImpl::CheckUsable() const {
 
 // One decode step after all checks; its stages count, its time does not yet.
 Status SessionImpl::Step(Token token) {
-  if (token < 0 || token >= runtime_.params().vocab) {
-    return {Code::kInvalidArgument, fmt::format("token id {} is outside the vocabulary [0, {})",
-                                                token, runtime_.params().vocab)};
+  if (Status status = CheckToken(runtime_, token); !status.ok()) {
+    return status;
   }
   if (state_.position >= runtime_.context) {
     return {Code::kResourceExhausted, fmt::format("the context is full: {} of {} tokens used",

@@ -14,6 +14,9 @@
 
 namespace rkv::engine {
 
+// kInvalidArgument, with the allowed range, for an id outside the vocabulary.
+Status CheckToken(const Runtime& runtime, Token token);
+
 class SessionImpl final : public Session {
  public:
   // `runtime` must outlive the session.
@@ -34,9 +37,10 @@ class SessionImpl final : public Session {
   const Runtime& runtime() const { return runtime_; }
   // Feeds the last prompt token when the prefill left it out. Counts as prefill time.
   Status FinishPrompt(Token last);
+  // kInvalidArgument when the session has lost rows.
+  Status CheckUsable() const;
 
  private:
-  Status CheckUsable() const;
   Status Step(Token token);
 
   const Runtime& runtime_;

@@ -19,12 +19,16 @@ SessionState::SessionState(const Runtime& runtime, std::unique_ptr<const policy:
   }
 }
 
+policy::TurnShape ShapeOf(const Runtime& runtime, std::int32_t prompt_tokens,
+                          std::int32_t max_new_tokens) {
+  return {.prompt_tokens = prompt_tokens,
+          .max_new_tokens = max_new_tokens,
+          .head_dim = runtime.params().head_dim,
+          .group = runtime.params().group()};
+}
+
 Status SessionState::BeginTurn(std::int32_t turn_tokens, const Runtime& runtime) {
-  const model::HyperParams& params = runtime.params();
-  const policy::TurnShape turn = {.prompt_tokens = position + turn_tokens,
-                                  .max_new_tokens = max_new_tokens,
-                                  .head_dim = params.head_dim,
-                                  .group = params.group()};
+  const policy::TurnShape turn = ShapeOf(runtime, position + turn_tokens, max_new_tokens);
   if (Status status = policy->CheckShape(turn); !status.ok()) {
     return status;
   }
@@ -32,8 +36,8 @@ Status SessionState::BeginTurn(std::int32_t turn_tokens, const Runtime& runtime)
   needs = policy->needs(shape);
   for (LayerCache& layer : layers) {
     layer.indexes.clear();
-    for (std::int32_t h = 0; needs.chunk_rows > 0 && h < params.kv_heads; ++h) {
-      layer.indexes.emplace_back(params.head_dim, runtime.codec, needs.chunk_rows, meter);
+    for (std::int32_t h = 0; needs.chunk_rows > 0 && h < runtime.params().kv_heads; ++h) {
+      layer.indexes.emplace_back(runtime.params().head_dim, runtime.codec, needs.chunk_rows, meter);
     }
   }
   return {};

@@ -31,6 +31,10 @@ struct ReadTotals {
   std::int64_t dense = 0;
 };
 
+// What a policy plans for: a first prompt of `prompt_tokens` and an answer of `max_new_tokens`.
+policy::TurnShape ShapeOf(const Runtime& runtime, std::int32_t prompt_tokens,
+                          std::int32_t max_new_tokens);
+
 // Not movable: stores point at the pool and the meter.
 struct SessionState {
   SessionState(const Runtime& runtime, std::unique_ptr<const policy::Policy> method,
