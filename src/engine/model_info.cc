@@ -20,9 +20,6 @@ std::string DescribeRope(const model::RopeParams& rope) {
       text += fmt::format(", yarn scaling {} of {} tokens", 1.0f / rope.freq_scale,
                           rope.original_context);
       break;
-    case model::RopeScaling::kLongRope:
-      text += ", longrope";
-      break;
     case model::RopeScaling::kNone:
       break;
   }

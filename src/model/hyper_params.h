@@ -13,7 +13,7 @@
 namespace rkv::model {
 
 enum class RopeOrder : std::uint8_t { kNorm, kNeox };  // pairs (2i, 2i + 1) or (i, i + n / 2)
-enum class RopeScaling : std::uint8_t { kNone, kLinear, kYarn, kLongRope };
+enum class RopeScaling : std::uint8_t { kNone, kLinear, kYarn };
 
 // One row of the table of architectures: what differs between families of one forward pass.
 struct Architecture {
