@@ -60,6 +60,12 @@ class Engine {
   // option values outside their range or a context above the model's.
   static Result<std::unique_ptr<Engine>> Open(const EngineOptions& options);
 
+  // An engine for a model of this shape with random 4-bit weights in memory, to time sizes that no
+  // file is at hand for. It has no tokenizer: text is kUnsupported there. options.model_path must be
+  // empty. Errors: kInvalidArgument names the shapes that are known; kResourceExhausted.
+  static Result<std::unique_ptr<Engine>> OpenShape(std::string_view shape,
+                                                   const EngineOptions& options);
+
   virtual const ModelInfo& model() const = 0;
   virtual const EngineOptions& options() const = 0;  // as in effect: threads and context filled in
 
@@ -95,7 +101,17 @@ class Engine {
   // memory in mid-prefill: it then answers every call with kInvalidArgument.
   virtual Status Prefill(std::span<Session* const> sessions, std::span<const Token> prompt,
                          const ProgressCallback& on_progress) = 0;
+
+  // Fills empty sessions with random rows in the numbers, places and indexes that a prompt of
+  // `tokens` would leave, without computing it: for timing decode at depths that would take long to
+  // prefill. Only times and bytes mean anything afterwards. The same seed gives the same rows.
+  // Errors: as Prefill.
+  virtual Status FillRandom(std::span<Session* const> sessions, std::int32_t tokens,
+                            std::uint64_t seed) = 0;
 };
+
+// Names that OpenShape knows: "smollm2-135m", "qwen2.5-0.5b", "llama-8b".
+std::vector<std::string> KnownShapes();
 
 // One method that --kv understands, for listings.
 struct PolicyOption {

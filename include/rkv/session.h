@@ -32,6 +32,7 @@ struct SessionStats {
   double tokens_kept = 0;          // rows a kv_head holds now, mean over layers and heads
   double tokens_read_per_step =
       0;                   // tokens' worth of traffic of a kv_head and step, estimate included
+  double kv_bytes_read_per_step = 0;  // of all layers and kv_heads, estimate included
   double dense_share = 0;  // of the (kv_head, step) reads that took all rows
 
   std::map<std::string, double> stage_seconds;  // "prefill.linear", "decode.select", …
@@ -61,6 +62,12 @@ class Session {
   // is full (names it), the session is then as before; kResourceExhausted when the system has no
   // memory left, the session is then lost and answers every call with kInvalidArgument.
   virtual Result<std::span<const float>> Decode(Token token) = 0;
+
+  // Forgets the tokens behind `position`, as if they had not been decoded; the next token takes
+  // their place. logits() are those of the last call until then. Cost: the tokens forgotten.
+  // Errors: kInvalidArgument for a position outside [end of the last prompt, position()], both
+  // named; the session is then as before.
+  virtual Status Rewind(std::int32_t position) = 0;
 
   // Logits after the last token seen, [vocab]. Empty before the first prompt.
   virtual std::span<const float> logits() const = 0;

@@ -52,6 +52,12 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options) {
       std::make_unique<engine::EngineImpl>(effective, std::move(*model)));
 }
 
+Result<std::unique_ptr<Engine>> Engine::OpenShape(std::string_view shape, const EngineOptions&) {
+  return Status(Code::kUnsupported, fmt::format("the shape '{}' is not built yet", shape));
+}
+
+std::vector<std::string> KnownShapes() { return {"smollm2-135m", "qwen2.5-0.5b", "llama-8b"}; }
+
 std::vector<PolicyDescription> DescribePolicies() {
   std::vector<PolicyDescription> out;
   for (const policy::PolicyInfo& info : policy::KnownPolicies()) {

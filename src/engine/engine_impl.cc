@@ -262,4 +262,8 @@ void EngineImpl::AbandonPrompt(std::span<SessionState* const> states, bool fresh
   }
 }
 
+Status EngineImpl::FillRandom(std::span<Session* const>, std::int32_t, std::uint64_t) {
+  return {Code::kUnsupported, "random rows are not built yet"};
+}
+
 }  // namespace rkv::engine

@@ -33,6 +33,8 @@ class EngineImpl final : public Engine {
   Result<MemoryPlan> PlanPrompt(const SessionOptions& options, std::int32_t tokens) const override;
   Status Prefill(std::span<Session* const> sessions, std::span<const Token> prompt,
                  const ProgressCallback& on_progress) override;
+  Status FillRandom(std::span<Session* const> sessions, std::int32_t tokens,
+                    std::uint64_t seed) override;
 
  private:
   Status CheckPrompt(std::span<SessionImpl* const> sessions, std::span<const Token> prompt) const;

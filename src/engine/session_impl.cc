@@ -27,6 +27,10 @@ Status CheckToken(const Runtime& runtime, Token token) {
   return {};
 }
 
+Status SessionImpl::Rewind(std::int32_t position) {
+  return {Code::kUnsupported, fmt::format("rewinding to {} is not built yet", position)};
+}
+
 Status SessionImpl::CheckUsable() const {
   if (state_.lost) {
     return {Code::kInvalidArgument,

@@ -26,6 +26,7 @@ class SessionImpl final : public Session {
   std::string policy() const override;
   std::int32_t position() const override;
   Result<std::span<const float>> Decode(Token token) override;
+  Status Rewind(std::int32_t position) override;
   std::span<const float> logits() const override;
   Result<GenerateResult> Generate(const GenerateOptions& options,
                                   const TextCallback& on_text) override;

@@ -41,7 +41,15 @@ class FakeSession : public Session {
 
   std::string policy() const override { return options_.policy + ",spelled=out"; }
   std::int32_t position() const override { return stats_.prompt_tokens + stats_.generated_tokens; }
-  Result<std::span<const float>> Decode(Token) override { return std::span<const float>(); }
+  Result<std::span<const float>> Decode(Token) override {
+    ++stats_.generated_tokens;
+    stats_.decode_seconds += 0.5;
+    return std::span<const float>();
+  }
+  Status Rewind(std::int32_t position) override {
+    stats_.generated_tokens = position - stats_.prompt_tokens;
+    return {};
+  }
   std::span<const float> logits() const override { return {}; }
   SessionStats stats() const override { return stats_; }
   std::vector<std::int32_t> KeptPositions(std::int32_t, std::int32_t) const override { return {}; }
@@ -169,6 +177,14 @@ class FakeEngine : public Engine {
     }
     for (Session* session : sessions) {
       static_cast<FakeSession*>(session)->AddPrompt(prompt.size());
+    }
+    return {};
+  }
+
+  Status FillRandom(std::span<Session* const> sessions, std::int32_t tokens,
+                    std::uint64_t) override {
+    for (Session* session : sessions) {
+      static_cast<FakeSession*>(session)->AddPrompt(static_cast<std::size_t>(tokens));
     }
     return {};
   }
