@@ -33,6 +33,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return static_cast<int>(scratch_.size()); }
+  // The caller's own scratch, for a Frame that stays open over a ParallelFor.
+  Scratch& caller_scratch() { return scratch_[0]; }
   // Bytes of scratch held by all members. Call it between ParallelFor calls only.
   std::size_t scratch_bytes() const;
 
