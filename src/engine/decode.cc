@@ -133,6 +133,7 @@ class DecodeLayer {
   }
 
   void CountRead(const policy::Rows& read, std::int32_t rows) {
+    session_.reads.estimate += read.estimate;
     session_.reads.rows +=
         read.estimate + (read.all ? rows : static_cast<double>(read.list.size()));
     session_.reads.reads += 1;

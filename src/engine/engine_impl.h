@@ -37,9 +37,15 @@ class EngineImpl final : public Engine {
                     std::uint64_t seed) override;
 
  private:
-  Status CheckPrompt(std::span<SessionImpl* const> sessions, std::span<const Token> prompt) const;
-  Status CheckMemory(std::span<SessionImpl* const> sessions, std::int32_t tokens) const;
-  std::size_t BytesNeeded(std::span<SessionImpl* const> sessions, std::int32_t tokens) const;
+  // The sessions as ours; kInvalidArgument for none, one given twice or one of another engine.
+  Result<std::vector<SessionImpl*>> OwnSessions(std::span<Session* const> sessions) const;
+  Status CheckTokens(std::span<const Token> prompt) const;
+  Status CheckRoom(std::span<SessionImpl* const> sessions, std::int64_t tokens) const;
+  // What a turn takes: all that a prefill needs, or the rows and indexes that stay.
+  enum class Need : std::uint8_t { kPrefill, kKept };
+  Status CheckMemory(std::span<SessionImpl* const> sessions, std::int32_t tokens, Need need) const;
+  std::size_t BytesNeeded(std::span<SessionImpl* const> sessions, std::int32_t tokens,
+                          Need need) const;
   Status BeginTurn(std::span<SessionImpl* const> sessions, std::int32_t tokens);
   static void AbandonPrompt(std::span<SessionState* const> states, bool fresh);
   Status RunPrefill(std::span<SessionImpl* const> sessions, std::span<const Token> prompt,

@@ -200,6 +200,25 @@ Result<std::unique_ptr<Model>> Model::Load(const std::string& path) try {
   return Status(Code::kResourceExhausted, fmt::format("not enough memory to load '{}'", path));
 }
 
+Result<std::unique_ptr<Model>> Model::FromTensors(HyperParams params,
+                                                  std::vector<GgufTensor> tensors, Buffer memory,
+                                                  std::unique_ptr<Tokenizer> tokenizer) {
+  std::unique_ptr<Model> model(new Model());
+  model->params_ = std::move(params);
+  model->memory_ = std::move(memory);
+  model->gguf_.tensors = std::move(tensors);
+  for (std::size_t i = 0; i < model->gguf_.tensors.size(); ++i) {
+    model->gguf_.tensor_index[model->gguf_.tensors[i].name] = i;
+  }
+  if (Status status = model->ReadTensors(); !status.ok()) {
+    return status;
+  }
+  model->rope_ = std::make_unique<Rope>(model->params_.rope);
+  model->tokenizer_ = std::move(tokenizer);
+  model->parameters_ = CountParameters(model->gguf_);
+  return model;
+}
+
 Status Model::ReadFile() {
   Result<GgufFile> gguf = ParseGguf(mapped_.bytes());
   if (!gguf) {
