@@ -9,6 +9,7 @@
 #include <charconv>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "base/clock.h"
 
@@ -107,13 +108,17 @@ std::optional<double> ParseProcessTicks(std::string_view text) {
   return n[kUserTime] + n[kUserTime + 1] + n[kUserTime + 2] + n[kUserTime + 3];
 }
 
-BusyWatch::BusyWatch()
-    : cpus_(UsableCpus()), ticks_per_second_(static_cast<double>(sysconf(_SC_CLK_TCK))) {}
+BusyWatch::BusyWatch() : BusyWatch({ReadFile, NowSeconds}) {}
+
+BusyWatch::BusyWatch(BusySource source)
+    : source_(std::move(source)),
+      cpus_(UsableCpus()),
+      ticks_per_second_(static_cast<double>(sysconf(_SC_CLK_TCK))) {}
 
 BusyWatch::Moment BusyWatch::Now(double child_cpu_seconds) const {
-  return {ParseProcStat(ReadFile("/proc/stat"), cpus_).value_or(CpuTicks{}),
-          ParseProcessTicks(ReadFile("/proc/self/stat")).value_or(0), child_cpu_seconds,
-          NowSeconds()};
+  return {ParseProcStat(source_.read("/proc/stat"), cpus_).value_or(CpuTicks{}),
+          ParseProcessTicks(source_.read("/proc/self/stat")).value_or(0), child_cpu_seconds,
+          source_.seconds()};
 }
 
 void BusyWatch::Begin(double child_cpu_seconds) { begin_ = Now(child_cpu_seconds); }

@@ -2,7 +2,7 @@
 #ifndef RKV_BENCH_BUSY_WATCH_H_
 #define RKV_BENCH_BUSY_WATCH_H_
 
-#include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,11 +25,18 @@ std::optional<CpuTicks> ParseProcStat(std::string_view text, std::span<const int
 // nullopt when it is malformed. Pure.
 std::optional<double> ParseProcessTicks(std::string_view text);
 
+// Where BusyWatch looks: files of /proc and the clock, or a test's own.
+struct BusySource {
+  std::function<std::string(const std::string& path)> read;
+  std::function<double()> seconds;
+};
+
 // Adds up the phases between Begin and End. Of the CPUs that this process may use. Linux only:
 // elsewhere everything is 0. Not thread-safe.
 class BusyWatch {
  public:
   BusyWatch();
+  explicit BusyWatch(BusySource source);
 
   // `child_cpu_seconds`: CPU time so far of living children that belong to us.
   void Begin(double child_cpu_seconds);
@@ -51,6 +58,7 @@ class BusyWatch {
   };
   Moment Now(double child_cpu_seconds) const;
 
+  BusySource source_;
   std::vector<int> cpus_;
   double ticks_per_second_;
   Moment begin_;

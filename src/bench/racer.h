@@ -18,9 +18,9 @@ using StopCheck = std::function<bool()>;
 
 // One column of the contest: an engine in one of its configurations.
 struct Setting {
-  std::string engine;              // "rkv", "llama.cpp"
-  std::string name;                // the engine's own switch, "fa1"; empty: it has none
-  std::string kv;                  // method string, or the type of a full cache
+  std::string engine = {};         // "rkv", "llama.cpp"
+  std::string name = {};           // the engine's own switch, "fa1"; empty: it has none
+  std::string kv = {};             // method string, or the type of a full cache
   bool peer = false;               // not ours
   bool is_default = false;         // what the peer does without flags
   std::uint64_t weight_bytes = 0;  // that one decoded token reads; 0: unknown

@@ -21,6 +21,7 @@ struct EngineApi {
       open_shape;
   std::vector<std::string> known_shapes;
   std::vector<bench::PeerKind> peers;
+  std::size_t probe_bytes = 0;  // that bench reads to measure memory
   std::string_view version;
   std::filesystem::path source_dir;  // where the default model is looked for
 };

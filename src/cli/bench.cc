@@ -82,8 +82,7 @@ Status RunTeam(const Options& options, const ContestPlan& plan, const EngineApi&
     racers.push_back(racer.get());
   }
   const int threads = report.settings.threads;
-  bench::StreamProbe probe(threads,
-                           std::ranges::any_of(plan.cells, Decodes) ? bench::DramProbeBytes() : 0);
+  bench::StreamProbe probe(threads, std::ranges::any_of(plan.cells, Decodes) ? api.probe_bytes : 0);
   bench::BusyWatch watch;
   const bench::RunOptions run = {
       .repetitions = options.bench.repetitions,

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/child_peer.h"
 #include "bench/llama_peer.h"
+#include "bench/stream_probe.h"
 #include "cli/commands.h"
 #include "cli/signals.h"
 #include "rkv/engine.h"
@@ -36,7 +38,12 @@ int main(int argc, char** argv) {
       .describe_policies = rkv::DescribePolicies,
       .open_shape = rkv::Engine::OpenShape,
       .known_shapes = rkv::KnownShapes(),
-      .peers = {{"llama.cpp", rkv::bench::LlamaPeerSettings(), false, rkv::bench::OpenLlamaPeer}},
+      .peers = {{"llama.cpp", rkv::bench::LlamaPeerSettings(), false, rkv::bench::OpenLlamaPeer},
+                {"openvino", rkv::bench::OpenVinoSettings(), true,
+                 [](const auto& options, const auto& feed, const auto& stop) {
+                   return rkv::bench::OpenChildPeer("openvino", options, feed, stop);
+                 }}},
+      .probe_bytes = rkv::bench::DramProbeBytes(),
       .version = rkv::Version(),
       .source_dir = RKV_SOURCE_DIR};
   const std::vector<std::string> args(argv + 1, argv + argc);
