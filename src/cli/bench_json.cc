@@ -24,25 +24,26 @@ Json ToJson(const bench::Row& r) {
   for (const auto& [name, seconds] : r.stage_seconds) {
     stages[name] = seconds;
   }
-  Json json = {{"engine", r.setting.engine},
-               {"setting", r.setting.name},
-               {"kv", r.setting.kv},
-               {"peer_best", r.peer_best},
-               {"peer_default", r.setting.is_default},
-               {"threads", r.threads},
-               {"test", r.test},
-               {"depth", r.depth},
-               {"tokens_per_second", ToJson(r.tokens_per_second)},
-               {"ratio_to_peer", OrNull(r.ratio_to_peer)},
-               {"ratio_to_peer_default", OrNull(r.ratio_to_peer_default)},
-               {"ratio_to_full", OrNull(r.ratio_to_full)},
-               {"predicted_ratio_to_full", OrNull(r.predicted_ratio_to_full)},
-               {"weight_bytes_per_token", r.setting.weight_bytes},
-               {"kv_bytes_per_token", OrNull(r.kv_bytes_per_token)},
-               {"gb_per_second", OrNull(r.gb_per_second)},
-               {"probe_gb_per_second", OrNull(r.probe_gb_per_second)},
-               {"roofline_share", OrNull(r.roofline_share)},
-               {"stages", stages}};
+  Json json = {
+      {"engine", r.setting.engine},
+      {"setting", r.setting.name},
+      {"kv", r.setting.kv},
+      {"peer_best", r.peer_best},
+      {"peer_default", r.setting.is_default},
+      {"threads", r.threads},
+      {"test", r.test},
+      {"depth", r.depth},
+      {"tokens_per_second", r.skipped.empty() ? ToJson(r.tokens_per_second) : Json(nullptr)},
+      {"ratio_to_peer", OrNull(r.ratio_to_peer)},
+      {"ratio_to_peer_default", OrNull(r.ratio_to_peer_default)},
+      {"ratio_to_full", OrNull(r.ratio_to_full)},
+      {"predicted_ratio_to_full", OrNull(r.predicted_ratio_to_full)},
+      {"weight_bytes_per_token", r.setting.weight_bytes},
+      {"kv_bytes_per_token", OrNull(r.kv_bytes_per_token)},
+      {"gb_per_second", OrNull(r.gb_per_second)},
+      {"probe_gb_per_second", OrNull(r.probe_gb_per_second)},
+      {"roofline_share", OrNull(r.roofline_share)},
+      {"stages", stages}};
   if (!r.skipped.empty()) {
     json["skipped"] = r.skipped;
   }
