@@ -7,8 +7,8 @@
   {"op": "decode", "setting": I, "ids": [..], "tokens": N}         times N tokens behind the ids
       -> {"seconds": X, "kv_bytes_per_token": X}
 
-Any answer may be {"error": TEXT}; with "unsupported": true only this request cannot be done. Reads GGUF
-files of Q4_0, Q4_1, Q4_K, Q8_0 and F16, not of Q5_0: bench/requantize makes a Q8_0 copy.
+Any answer may be {"error": TEXT}; with "unsupported": true only this request cannot be done. OpenVINO
+reads GGUF files of Q4_1 and Q8_0, not of Q5_0: bench/requantize makes a Q8_0 copy.
 """
 import json
 import os

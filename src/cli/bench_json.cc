@@ -64,12 +64,17 @@ Json Teams(const BenchReport& report) {
 
 Json Header(const BenchReport& report) {
   const ModelInfo& m = report.model;
+  Json threads = Json::array();
+  for (const BenchTeam& team : report.teams) {
+    threads.push_back(team.threads);
+  }
   return {{"version", report.version},
           {"cpu", report.cpu},
           {"model", m.path.empty() ? m.name : m.path},
           {"weight_types", m.weight_types},
           {"parameters", m.parameters},
           {"weight_bytes_per_token", report.weight_bytes_per_token},
+          {"threads", threads},
           {"kv_type", KvTypeName(report.settings.kv_type)},
           {"compute", ComputeName(report.settings.compute)},
           {"piece_tokens", report.settings.piece_tokens},
