@@ -160,6 +160,13 @@ const std::array kFlags = {
     Flag{"--compute", "", "auto|f32", "arithmetic of linear layers; f32 is the slow reference",
          kEngine, kEngines, kNoLlama, FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseCompute(v), o.engine.compute); }},
+    Flag{"--no-repack", "-nr", "",
+         "decode from the mapped file, not from a copy in the layout that this CPU reads fastest",
+         kEngine, kModel, "", FlagValue::kNone, FlagRepeat::kLastWins,
+         [](Text, Options& o) {
+           o.engine.repack = false;
+           return Status();
+         }},
     Flag{"--mem-limit", "", "BYTES", "memory beyond the weights, with K, M, G (what is free)",
          kEngine, kEngines, kNoLlama, FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseBytes(v), o.engine.memory_limit); }},

@@ -15,9 +15,7 @@ const PackedKernels& KernelsOf(PackedTarget target) {
   return target == PackedTarget::kAvx2 ? PackedKernelsAvx2() : PackedKernelsAvx512Vnni();
 }
 
-}  // namespace
-
-PackedTarget BestPackedTarget() {
+PackedTarget FindBestTarget() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
@@ -30,6 +28,13 @@ PackedTarget BestPackedTarget() {
   }
 #endif
   return PackedTarget::kNone;
+}
+
+}  // namespace
+
+PackedTarget BestPackedTarget() {
+  static const PackedTarget best = FindBestTarget();
+  return best;
 }
 
 bool HasPackedDot(PackedTarget target, std::uint32_t type, std::int32_t in) {

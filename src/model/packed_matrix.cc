@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "base/check.h"
 #include "base/half.h"
@@ -128,23 +129,53 @@ bool HasMinimum(std::uint32_t type) {
          type == GGML_TYPE_Q5_K;
 }
 
-// Puts 32 weights of a row into the planes of a block.
-void PutWeights(const PanelLayout& layout, const std::uint8_t* weights, std::size_t row,
-                std::uint8_t* block) {
-  for (std::size_t i = 0; i < 32; ++i) {
-    const std::size_t group = i / 4;
-    const std::size_t lane = row * 4 + i % 4;
-    const unsigned w = weights[i];
-    if (layout.low == 32 * kRows) {  // whole bytes
-      block[group * 4 * kRows + lane] = static_cast<std::uint8_t>(w);
-      continue;
+constexpr std::size_t kGroups = kPackedBlock / 4;
+constexpr std::size_t kLanes = 4 * kRows;  // bytes of a group
+using GroupBytes = std::uint8_t[kGroups][kLanes];
+
+// Folds the bytes of 32 x 16 weights into the planes of a block.
+void PutWeights(const PanelLayout& layout, const GroupBytes& bytes, std::uint8_t* block) {
+  if (layout.low == kGroups * kLanes) {  // whole bytes
+    std::memcpy(block, bytes, sizeof bytes);
+    return;
+  }
+  for (std::size_t g = 0; g < 4; ++g) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      block[g * kLanes + lane] =
+          static_cast<std::uint8_t>((bytes[g][lane] & 15u) | bytes[g + 4][lane] << 4);
     }
-    block[group % 4 * 4 * kRows + lane] |= static_cast<std::uint8_t>((w & 15u) << (group / 4 * 4));
-    std::uint8_t* high = block + layout.low;
-    if (layout.high == 4 * kRows) {
-      high[lane] |= static_cast<std::uint8_t>((w >> 4) << group);
-    } else if (layout.high == 8 * kRows) {
-      high[group / 4 * 4 * kRows + lane] |= static_cast<std::uint8_t>((w >> 4) << (group % 4 * 2));
+  }
+  std::uint8_t* high = block + layout.low;
+  const std::size_t planes = layout.high / kLanes;  // of 8 fifth bits, or of 4 upper pairs
+  for (std::size_t g = 0; g < kGroups && planes > 0; ++g) {
+    const std::size_t shift = planes == 1 ? g : g % 4 * 2;
+    std::uint8_t* plane = high + g * planes / kGroups * kLanes;
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      plane[lane] |= static_cast<std::uint8_t>((bytes[g][lane] >> 4) << shift);
+    }
+  }
+}
+
+// The reverse.
+void TakeWeights(const PanelLayout& layout, const std::uint8_t* block, GroupBytes& bytes) {
+  if (layout.low == kGroups * kLanes) {
+    std::memcpy(bytes, block, sizeof bytes);
+    return;
+  }
+  for (std::size_t g = 0; g < 4; ++g) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      bytes[g][lane] = block[g * kLanes + lane] & 15u;
+      bytes[g + 4][lane] = block[g * kLanes + lane] >> 4;
+    }
+  }
+  const std::uint8_t* high = block + layout.low;
+  const std::size_t planes = layout.high / kLanes;
+  const unsigned mask = planes == 1 ? 1 : 3;
+  for (std::size_t g = 0; g < kGroups && planes > 0; ++g) {
+    const std::size_t shift = planes == 1 ? g : g % 4 * 2;
+    const std::uint8_t* plane = high + g * planes / kGroups * kLanes;
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      bytes[g][lane] |= static_cast<std::uint8_t>((plane[lane] >> shift & mask) << 4);
     }
   }
 }
@@ -166,24 +197,30 @@ void PutScales(std::uint32_t type, const PanelLayout& layout, const RowUnit& uni
   }
 }
 
-float HalfAt(const std::uint8_t* from, std::size_t row) {
-  return F16ToF32(ReadU16(from + row * kHalf));
+// The unit of a panel from what its rows hold.
+void PutUnit(std::uint32_t type, const PanelLayout& layout, std::span<const RowUnit> rows,
+             std::uint8_t* unit) {
+  for (std::size_t row = 0; row < rows.size() && layout.header > 0; ++row) {
+    std::memcpy(unit + row * kHalf, &rows[row].scale, kHalf);
+    if (HasMinimum(type)) {
+      std::memcpy(unit + (kRows + row) * kHalf, &rows[row].minimum, kHalf);
+    }
+  }
+  for (std::size_t b = 0; b < layout.blocks; ++b) {
+    std::uint8_t* block = unit + layout.header + b * layout.block_bytes();
+    GroupBytes bytes = {};
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      for (std::size_t g = 0; g < kGroups; ++g) {
+        std::memcpy(&bytes[g][row * 4], rows[row].weights + b * 32 + g * 4, 4);
+      }
+      PutScales(type, layout, rows[row], b, row, block);
+    }
+    PutWeights(layout, bytes, block);
+  }
 }
 
-std::uint8_t WeightAt(const PanelLayout& layout, const std::uint8_t* block, std::size_t group,
-                      std::size_t lane) {
-  if (layout.low == 32 * kRows) {
-    return block[group * 4 * kRows + lane];
-  }
-  const unsigned low = block[group % 4 * 4 * kRows + lane] >> (group / 4 * 4) & 15u;
-  const std::uint8_t* high = block + layout.low;
-  unsigned top = 0;
-  if (layout.high == 4 * kRows) {
-    top = high[lane] >> group & 1u;
-  } else if (layout.high == 8 * kRows) {
-    top = high[group / 4 * 4 * kRows + lane] >> (group % 4 * 2) & 3u;
-  }
-  return static_cast<std::uint8_t>(low | top << 4);
+float HalfAt(const std::uint8_t* from, std::size_t row) {
+  return F16ToF32(ReadU16(from + row * kHalf));
 }
 
 void UnpackScales(std::uint32_t type, const std::uint8_t* header, const std::uint8_t* scales,
@@ -254,23 +291,13 @@ void PackRows(std::uint32_t type, const std::byte* weights, std::size_t row_byte
   const PanelLayout layout = LayoutOf(type);
   const std::size_t ggml_unit = ggml_row_size(static_cast<ggml_type>(type), layout.unit_inputs());
   std::memset(panel, 0, PackedPanelBytes(type, in));
+  RowUnit numbers[kRows];
   auto* unit = reinterpret_cast<std::uint8_t*>(panel);
   for (std::size_t u = 0; u < static_cast<std::size_t>(in / layout.unit_inputs()); ++u) {
     for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
-      RowUnit numbers;
-      ReadUnit(type, weights + row * row_bytes + u * ggml_unit, numbers);
-      if (layout.header > 0) {
-        std::memcpy(unit + row * kHalf, &numbers.scale, kHalf);
-        if (HasMinimum(type)) {
-          std::memcpy(unit + (kRows + row) * kHalf, &numbers.minimum, kHalf);
-        }
-      }
-      for (std::size_t b = 0; b < layout.blocks; ++b) {
-        std::uint8_t* block = unit + layout.header + b * layout.block_bytes();
-        PutWeights(layout, numbers.weights + b * 32, row, block);
-        PutScales(type, layout, numbers, b, row, block);
-      }
+      ReadUnit(type, weights + row * row_bytes + u * ggml_unit, numbers[row]);
     }
+    PutUnit(type, layout, {numbers, static_cast<std::size_t>(rows)}, unit);
     unit += layout.unit_bytes();
   }
 }
@@ -281,19 +308,43 @@ void UnpackBlock(std::uint32_t type, const std::byte* panel, std::size_t block,
   const auto* unit =
       reinterpret_cast<const std::uint8_t*>(panel) + block / layout.blocks * layout.unit_bytes();
   const std::uint8_t* from = unit + layout.header + block % layout.blocks * layout.block_bytes();
+  TakeWeights(layout, from, out.bytes);
   for (std::size_t row = 0; row < kRows; ++row) {
-    for (std::size_t group = 0; group < 8; ++group) {
-      for (std::size_t j = 0; j < 4; ++j) {
-        out.bytes[group][row][j] = WeightAt(layout, from, group, row * 4 + j);
-      }
-    }
     UnpackScales(type, unit, from + layout.low + layout.high, row, out);
   }
-  out.centre = type == GGML_TYPE_Q4_0   ? 8
-               : type == GGML_TYPE_Q5_0 ? 16
-               : type == GGML_TYPE_Q6_K ? 32
-               : type == GGML_TYPE_Q8_0 ? 128
-                                        : 0;
+}
+
+void UnpackRows(const PackedMatrix& weights, std::int64_t panel, float* out) {
+  const auto in = static_cast<std::size_t>(weights.in);
+  const std::byte* from =
+      weights.panels + static_cast<std::size_t>(panel) * PackedPanelBytes(weights.type, weights.in);
+  const std::int32_t centre = PackedCentre(weights.type);
+  for (std::size_t b = 0; b < in / kPackedBlock; ++b) {
+    UnpackedBlock block;
+    UnpackBlock(weights.type, from, b, block);
+    for (std::size_t row = 0; row < kRows; ++row) {
+      for (std::size_t i = 0; i < kPackedBlock; ++i) {
+        const int byte = block.bytes[i / 4][4 * row + i % 4] - centre;
+        out[row * in + b * kPackedBlock + i] =
+            block.scale[i / 16][row] * static_cast<float>(byte) + block.minimum[row];
+      }
+    }
+  }
+}
+
+std::int32_t PackedCentre(std::uint32_t type) {
+  switch (type) {
+    case GGML_TYPE_Q4_0:
+      return 8;
+    case GGML_TYPE_Q5_0:
+      return 16;
+    case GGML_TYPE_Q6_K:
+      return 32;
+    case GGML_TYPE_Q8_0:
+      return 128;
+    default:
+      return 0;
+  }
 }
 
 }  // namespace rkv::model

@@ -64,15 +64,20 @@ std::size_t PackedMatrixBytes(std::uint32_t type, std::int32_t in, std::int32_t 
 void PackRows(std::uint32_t type, const std::byte* weights, std::size_t row_bytes,
               std::int32_t rows, std::int32_t in, std::byte* panel);
 
-// One block of a panel, unpacked: weight = scale * (byte - centre) + minimum, by row.
+// What is taken from every byte of the type: weight = scale * (byte - centre) + minimum.
+std::int32_t PackedCentre(std::uint32_t type);
+
+// One block of a panel, unpacked.
 struct UnpackedBlock {
-  std::uint8_t bytes[kPackedBlock / 4][kPackedRows][4];  // input 4 g + j of row r: [g][r][j]
-  float scale[2][kPackedRows];                           // of inputs 0 to 15, 16 to 31
+  std::uint8_t bytes[kPackedBlock / 4][4 * kPackedRows];  // input 4 g + j of row r: [g][4 r + j]
+  float scale[2][kPackedRows];                            // of inputs 0 to 15, 16 to 31
   float minimum[kPackedRows];
-  std::int32_t centre;
 };
 // Block `block` (of in / 32) of a panel. Plain loops: the definition of the layout.
 void UnpackBlock(std::uint32_t type, const std::byte* panel, std::size_t block, UnpackedBlock& out);
+
+// The rows of a panel as f32, [16][in]; rows behind the last are zero.
+void UnpackRows(const PackedMatrix& weights, std::int64_t panel, float* out);
 
 }  // namespace rkv::model
 
