@@ -14,7 +14,6 @@ struct Bases {
   double peer_best = 0;
   double peer_default = 0;
   double full = 0;
-  double full_probe = 0;  // GB/s
 };
 
 bool IsOwnFull(const Setting& setting) {
@@ -32,7 +31,6 @@ Bases BasesOf(const CellResult& result) {
       }
     } else if (IsOwnFull(entry.setting) && bases.full == 0) {
       bases.full = median;
-      bases.full_probe = SpreadOf(entry.probe_gb_per_second).median;
     }
   }
   return bases;
@@ -54,15 +52,13 @@ void AddTraffic(const Entry& entry, Row& row) {
   }
 }
 
-// By the equations where the method is modelled, else by the bytes that it read.
-void AddPrediction(const CellResult& result, const CacheShape& shape, const Entry& entry,
-                   const Bases& bases, Row& row) {
+// Of bytes at equal bandwidth: by the equations where the method is modelled, else as counted.
+std::optional<double> PredictedRatio(const CellResult& result, const CacheShape& shape,
+                                     const Entry& entry) {
   const TestShape test = {StartDepth(result.cell), result.cell.tokens};
   const auto weights = static_cast<double>(entry.setting.weight_bytes);
   const double kv = MethodKvBytes(entry.setting.kv, shape, test).value_or(entry.kv_bytes_per_token);
-  const double full = RooflineRate(weights + FullKvBytes(shape, test), bases.full_probe);
-  const double method = RooflineRate(weights + kv, row.probe_gb_per_second.value_or(0));
-  row.predicted_ratio_to_full = Ratio(method, full);
+  return weights > 0 ? Ratio(weights + FullKvBytes(shape, test), weights + kv) : std::nullopt;
 }
 
 std::map<std::string, double> StagesOf(const CellResult& result, const Entry& entry) {
@@ -104,7 +100,7 @@ Row MakeRow(const CellResult& result, const CacheShape& shape, const Entry& entr
   if (result.cell.phase == Phase::kDecode) {
     AddTraffic(entry, row);
     if (!entry.setting.peer && !IsOwnFull(entry.setting)) {
-      AddPrediction(result, shape, entry, bases, row);
+      row.predicted_ratio_to_full = PredictedRatio(result, shape, entry);
     }
   }
   return row;

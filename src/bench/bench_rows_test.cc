@@ -55,8 +55,8 @@ TEST(MakeRows, ComparesTrafficWithTheProbe) {
   EXPECT_DOUBLE_EQ(*rows[0].roofline_share, 0.2);
   EXPECT_DOUBLE_EQ(*rows[1].roofline_share, 0.2);  // 0.8 MB a token, 200 tok/s
   EXPECT_FALSE(rows[0].predicted_ratio_to_full);
-  EXPECT_DOUBLE_EQ(*rows[1].predicted_ratio_to_full, 2);  // 200 tok/s against 100
-  EXPECT_FALSE(rows[3].gb_per_second);                    // weights unknown
+  EXPECT_DOUBLE_EQ(*rows[1].predicted_ratio_to_full, 1.25);  // 1 MB against 0.8 MB
+  EXPECT_FALSE(rows[3].gb_per_second);                       // weights unknown
 }
 
 TEST(MakeRows, HasNoTrafficOfAPrompt) {

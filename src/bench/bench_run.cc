@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <thread>
 
 namespace rkv::bench {
 namespace {
 
 constexpr std::int32_t kWarmupPromptTokens = 64;
 constexpr std::int32_t kWarmupDecodeTokens = 2;
+// Threads of the engine before may still spin; they sleep by then.
+constexpr std::chrono::milliseconds kPauseBeforeATurn{5};
 
 std::string Label(const Cell& cell, const Setting& setting, std::string_view what) {
   return fmt::format("{}, {}{}{} {}, {}", TestName(cell), setting.engine,
@@ -107,6 +111,7 @@ class Runner {
     if (!entry.skipped.empty()) {
       return {};
     }
+    std::this_thread::sleep_for(kPauseBeforeATurn);
     watch_.Begin(ChildSeconds());
     const Result<Sample> sample = cell.phase == Phase::kPrompt
                                       ? racer.TimePrompt(setting, cell.tokens)

@@ -21,7 +21,7 @@ namespace rkv::bench {
 namespace {
 
 constexpr int kPollMilliseconds = 50;
-constexpr int kPatiencePolls = 40;  // two seconds for a child to end by itself
+constexpr int kPatiencePolls = 10;  // half a second for a child to end by itself
 
 struct Pipe {
   int read = -1;

@@ -19,6 +19,16 @@ std::map<std::string, double> Elapsed(const SessionStats& before, const SessionS
   return stages;
 }
 
+// Bytes of keys and values that a step between two moments read; the statistics hold the mean since
+// the session began.
+double KvBytesPerStep(const SessionStats& before, const SessionStats& after) {
+  const double steps = after.generated_tokens - before.generated_tokens;
+  return steps > 0 ? (after.kv_bytes_read_per_step * after.generated_tokens -
+                      before.kv_bytes_read_per_step * before.generated_tokens) /
+                         steps
+                   : 0;
+}
+
 Status Stopped() { return {Code::kCancelled, "interrupted"}; }
 
 }  // namespace
@@ -109,7 +119,7 @@ Result<Sample> EngineRacer::TimeDecode(std::size_t setting, std::int32_t tokens)
   if (!status.ok()) {
     return status;
   }
-  return Sample{seconds, after.kv_bytes_read_per_step, Elapsed(before, after)};
+  return Sample{seconds, KvBytesPerStep(before, after), Elapsed(before, after)};
 }
 
 }  // namespace rkv::bench

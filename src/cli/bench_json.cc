@@ -24,25 +24,26 @@ Json ToJson(const bench::Row& r) {
   for (const auto& [name, seconds] : r.stage_seconds) {
     stages[name] = seconds;
   }
-  Json json = {{"engine", r.setting.engine},
-               {"setting", r.setting.name},
-               {"kv", r.setting.kv},
-               {"peer_best", r.peer_best},
-               {"peer_default", r.setting.is_default},
-               {"threads", r.threads},
-               {"test", r.test},
-               {"depth", r.depth},
-               {"tokens_per_second", ToJson(r.tokens_per_second)},
-               {"ratio_to_peer", OrNull(r.ratio_to_peer)},
-               {"ratio_to_peer_default", OrNull(r.ratio_to_peer_default)},
-               {"ratio_to_full", OrNull(r.ratio_to_full)},
-               {"predicted_ratio_to_full", OrNull(r.predicted_ratio_to_full)},
-               {"weight_bytes_per_token", r.setting.weight_bytes},
-               {"kv_bytes_per_token", OrNull(r.kv_bytes_per_token)},
-               {"gb_per_second", OrNull(r.gb_per_second)},
-               {"probe_gb_per_second", OrNull(r.probe_gb_per_second)},
-               {"roofline_share", OrNull(r.roofline_share)},
-               {"stages", stages}};
+  Json json = {
+      {"engine", r.setting.engine},
+      {"setting", r.setting.name},
+      {"kv", r.setting.kv},
+      {"peer_best", r.peer_best},
+      {"peer_default", r.setting.is_default},
+      {"threads", r.threads},
+      {"test", r.test},
+      {"depth", r.depth},
+      {"tokens_per_second", r.skipped.empty() ? ToJson(r.tokens_per_second) : Json(nullptr)},
+      {"ratio_to_peer", OrNull(r.ratio_to_peer)},
+      {"ratio_to_peer_default", OrNull(r.ratio_to_peer_default)},
+      {"ratio_to_full", OrNull(r.ratio_to_full)},
+      {"predicted_ratio_to_full", OrNull(r.predicted_ratio_to_full)},
+      {"weight_bytes_per_token", r.setting.weight_bytes},
+      {"kv_bytes_per_token", OrNull(r.kv_bytes_per_token)},
+      {"gb_per_second", OrNull(r.gb_per_second)},
+      {"probe_gb_per_second", OrNull(r.probe_gb_per_second)},
+      {"roofline_share", OrNull(r.roofline_share)},
+      {"stages", stages}};
   if (!r.skipped.empty()) {
     json["skipped"] = r.skipped;
   }
@@ -63,12 +64,17 @@ Json Teams(const BenchReport& report) {
 
 Json Header(const BenchReport& report) {
   const ModelInfo& m = report.model;
+  Json threads = Json::array();
+  for (const BenchTeam& team : report.teams) {
+    threads.push_back(team.threads);
+  }
   return {{"version", report.version},
           {"cpu", report.cpu},
           {"model", m.path.empty() ? m.name : m.path},
           {"weight_types", m.weight_types},
           {"parameters", m.parameters},
           {"weight_bytes_per_token", report.weight_bytes_per_token},
+          {"threads", threads},
           {"kv_type", KvTypeName(report.settings.kv_type)},
           {"compute", ComputeName(report.settings.compute)},
           {"piece_tokens", report.settings.piece_tokens},

@@ -21,6 +21,17 @@ const bench::PeerKind* FindPeer(const EngineApi& api, const std::string& name) {
   return found == api.peers.end() ? nullptr : &*found;
 }
 
+// The settings of --peer-settings that are this peer's.
+std::vector<std::string> SettingsFor(const bench::PeerKind& kind, const BenchOptions& options) {
+  std::vector<std::string> settings;
+  for (const std::string& name : options.peer_settings) {
+    if (std::ranges::find(kind.settings, name) != kind.settings.end()) {
+      settings.push_back(name);
+    }
+  }
+  return settings;
+}
+
 Status CheckPeers(const BenchOptions& options, const EngineApi& api) {
   std::vector<std::string> settings;
   for (const std::string& name : options.peers) {
@@ -33,6 +44,11 @@ Status CheckPeers(const BenchOptions& options, const EngineApi& api) {
       return Usage(fmt::format("--peer: '{}' is not {}", name, fmt::join(names, " or ")));
     }
     settings.insert(settings.end(), kind->settings.begin(), kind->settings.end());
+    if (!options.peer_settings.empty() && SettingsFor(*kind, options).empty()) {
+      return Usage(fmt::format("--peer-settings: '{}' has none of {}'s: {}",
+                               fmt::join(options.peer_settings, ","), name,
+                               fmt::join(kind->settings, ", ")));
+    }
   }
   for (const std::string& name : options.peer_settings) {
     if (std::ranges::find(settings, name) == settings.end()) {
@@ -77,17 +93,6 @@ Result<bench::TokenFeed> MakeFeed(const Engine& engine, const Options& options,
     return Usage(fmt::format("{}: the text has no tokens", options.file));
   }
   return bench::TokenFeed::Text(*tokens, prompt, decode, options.bench.seed);
-}
-
-// The settings of --peer-settings that are this peer's.
-std::vector<std::string> SettingsFor(const bench::PeerKind& kind, const BenchOptions& options) {
-  std::vector<std::string> settings;
-  for (const std::string& name : options.peer_settings) {
-    if (std::ranges::find(kind.settings, name) != kind.settings.end()) {
-      settings.push_back(name);
-    }
-  }
-  return settings;
 }
 
 Status AddPeer(const bench::PeerKind& kind, const Options& options, const ContestPlan& plan,

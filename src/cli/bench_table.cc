@@ -159,6 +159,9 @@ std::string CsvNumber(const std::optional<double>& value) {
 Cells CsvLine(const BenchReport& report, const Row& row) {
   const bench::Spread& speed = row.tokens_per_second;
   const ModelInfo& m = report.model;
+  const auto timed = [&row](double value) {
+    return row.skipped.empty() ? CsvNumber(value) : std::string();
+  };
   return {CsvText(m.path.empty() ? m.name : m.path),
           CsvText(report.cpu),
           CsvText(row.setting.engine),
@@ -167,9 +170,9 @@ Cells CsvLine(const BenchReport& report, const Row& row) {
           CsvText(row.test),
           std::to_string(row.depth),
           std::to_string(row.threads),
-          fmt::format("{:.6g}", speed.median),
-          fmt::format("{:.6g}", speed.min),
-          fmt::format("{:.6g}", speed.max),
+          timed(speed.median),
+          timed(speed.min),
+          timed(speed.max),
           CsvNumber(row.ratio_to_peer),
           CsvNumber(row.ratio_to_peer_default),
           CsvNumber(row.ratio_to_full),

@@ -5,6 +5,7 @@
 """
 import array
 import contextlib
+import csv
 import fcntl
 import json
 import os
@@ -251,6 +252,119 @@ def test_info_and_policies():
     names = [p["name"] for p in json.loads(rkv("policies", "--json").stdout)["policies"]]
     assert {"full", "rocketkv"} <= set(names)
     assert all(name in rkv("policies").stdout for name in names)
+
+
+# Benchmarks.
+
+
+def bench(*args, **options):
+    return rkv("bench", "-m", MODEL, "-r", "2", *args, **options)
+
+
+def test_bench_takes_turns_with_libllama():
+    result = bench("-p", "32", "-n", "4", "-d", "0,200", "--kv", "full,rocketkv:budget=64",
+                   "--peer", "llama.cpp", "-o", "json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    header, rows = report["header"], report["rows"]
+    assert header["model"] == MODEL and header["cpu"] and "llama.cpp" in header["peers"][0]
+    assert header["weight_bytes_per_token"] > 0 and header["teams"][0]["probe_gb_per_second"]["min"] > 0
+    settings = [(row["engine"], row["setting"], row["kv"]) for row in rows[:5]]
+    assert settings == [("rkv", "", "full"), ("rkv", "", "rocketkv:budget=64"), ("llama.cpp", "fa0", "f16"),
+                        ("llama.cpp", "fa1", "f16"), ("llama.cpp", "fa1-q8_0", "q8_0")]
+    tests = list(dict.fromkeys(row["test"] for row in rows))
+    assert tests == ["pp32", "tg4", "pp32 @ d200", "tg4 @ d200"] and len(rows) == 20
+    for row in rows:
+        speed = row["tokens_per_second"]
+        assert 0 < speed["min"] <= speed["median"] <= speed["max"]
+        assert row["ratio_to_peer"] > 0 and row["ratio_to_peer_default"] > 0
+    full, rocket, dense = (next(r for r in rows if r["test"] == "tg4 @ d200" and r["kv"] == kv)
+                           for kv in ("full", "rocketkv:budget=64", "f16"))
+    assert full["kv_bytes_per_token"] == pytest.approx(dense["kv_bytes_per_token"], rel=0.02)
+    assert rocket["kv_bytes_per_token"] < 0.6 * full["kv_bytes_per_token"]
+    assert rocket["ratio_to_full"] > 0 and rocket["predicted_ratio_to_full"] > 0
+    assert {"linear", "attend", "select", "rest"} <= set(rocket["stages"])
+    assert sum(row["peer_default"] for row in rows if row["test"] == "tg4") == 1
+    assert max((r for r in rows if r["test"] == "tg4" and r["engine"] == "llama.cpp"),
+               key=lambda r: r["tokens_per_second"]["median"])["ratio_to_peer"] == 1
+
+
+def test_bench_limits_its_peer_to_some_settings():
+    result = bench("-p", "0", "-n", "2", "--kv", "full", "--peer", "llama.cpp", "--peer-settings",
+                   "default", "-o", "jsonl")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(rows) == 3 and rows[2]["peer_default"] and rows[2]["peer_best"]
+
+
+def test_bench_formats():
+    args = ("-p", "8", "-n", "2", "--kv", "full;rocketkv:budget=64,window_size=16")
+    table = bench(*args).stdout
+    assert "| engine" in table and "rocketkv:budget=64,window_size=16" in table
+    assert "Milliseconds of a token by stage" in table
+    lines = bench(*args, "-o", "csv").stdout.splitlines()
+    rows = list(csv.DictReader(lines))
+    assert len(rows) == 4 and rows[3]["kv"] == "rocketkv:budget=64,window_size=16"
+    assert float(rows[3]["tokens_per_second_median"]) > 0 and float(rows[3]["stage_linear"]) > 0
+    objects = [json.loads(line) for line in bench(*args, "-o", "jsonl").stdout.splitlines()]
+    assert "version" in objects[0]["header"] and [o["test"] for o in objects[1:]] == ["pp8", "pp8", "tg2", "tg2"]
+
+
+def test_bench_times_random_rows_and_shapes():
+    result = bench("-p", "0", "-n", "2", "-d", "3000", "--fill", "random", "-o", "json")
+    assert result.returncode == 0 and json.loads(result.stdout)["header"]["fill"] == "random"
+    result = rkv("bench", "--shape", "smollm2-135m", "-p", "0", "-n", "1", "-d", "64", "-r", "1",
+                 "--kv", "full", "-o", "json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert "smollm2-135m" in report["header"]["model"] and len(report["rows"]) == 1
+
+
+@pytest.mark.parametrize("args, words", [
+    (("-p", "5x"), "--n-prompt: '5x'"),
+    (("-d", "1,-1"), "--n-depth: '-1'"),
+    (("-r", "0"), "--repetitions: '0'"),
+    (("-o", "xml"), "md, json, csv or jsonl"),
+    (("-p", "0", "-n", "0"), "nothing to time"),
+    (("--kv", "full,nosuch"), "nosuch"),
+    (("--kv", "full,rocketkv:budget=abc"), "abc"),
+    (("--peer", "other"), "llama.cpp or openvino"),
+    (("--peer", "llama.cpp", "--peer-settings", "fa2"), "default, fa0, fa1, fa1-q8_0"),
+    (("--shape", "smollm2-135m"), "drop -m"),
+])
+def test_bench_usage_errors(args, words):
+    assert words in only_error(bench(*args), 2)
+
+
+def test_bench_errors_exit_1(tmp_path):
+    assert "context of 9009 tokens" in only_error(bench("-d", "9000", "-p", "0", "-n", "8"), 1)
+    missing = bench("-p", "8", "--peer", "openvino", "--peer-python", "/no/python")
+    assert "/no/python" in only_error(missing, 1)
+    script = tmp_path / "peer.py"
+    script.write_text("import sys\nsys.exit(3)\n")
+    ended = bench("-p", "8", "--peer", "openvino", "--peer-script", str(script))
+    assert "ended with code 3" in only_error(ended, 1)
+
+
+def test_bench_without_openvino_says_what_to_install(tmp_path):
+    # -S leaves site-packages out, so that the package is missing everywhere.
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nexec python3 -S -E "$@"\n')
+    python.chmod(0o755)
+    result = bench("-p", "8", "--peer", "openvino", "--peer-python", str(python))
+    assert "openvino-genai" in only_error(result, 1)
+
+
+def test_ctrl_c_in_bench_prints_what_was_measured():
+    # Tests of a moment, then one that would take minutes.
+    process = subprocess.Popen([RKV, "bench", "-m", MODEL, "-p", "16", "-n", "3000", "-r", "1000",
+                                "--kv", "full", "-o", "json", "--no-warmup"], env=environment(),
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(3)
+    start = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 130 and time.monotonic() - start < PATIENCE
+    assert json.loads(out)["rows"][0]["test"] == "pp16"
 
 
 # Chat.
