@@ -18,10 +18,15 @@ Json Phase(std::int32_t tokens, double seconds) {
 }
 
 Json Kv(const SessionStats& s) {
-  return {{"bytes_full", s.kv_bytes_full},   {"bytes_kept", s.kv_bytes_kept},
-          {"bytes_index", s.kv_bytes_index}, {"bytes_parked", s.kv_bytes_parked},
-          {"bytes_peak", s.kv_bytes_peak},   {"bytes_layer", s.kv_bytes_layer},
-          {"tokens_kept", s.tokens_kept},    {"tokens_read_per_step", s.tokens_read_per_step},
+  return {{"bytes_full", s.kv_bytes_full},
+          {"bytes_kept", s.kv_bytes_kept},
+          {"bytes_index", s.kv_bytes_index},
+          {"bytes_parked", s.kv_bytes_parked},
+          {"bytes_peak", s.kv_bytes_peak},
+          {"bytes_layer", s.kv_bytes_layer},
+          {"tokens_kept", s.tokens_kept},
+          {"tokens_read_per_step", s.tokens_read_per_step},
+          {"bytes_read_per_step", s.kv_bytes_read_per_step},
           {"dense_share", s.dense_share}};
 }
 
@@ -38,6 +43,7 @@ Json Settings(const EngineOptions& o) {
           {"context", o.context},
           {"kv_type", KvTypeName(o.kv_type)},
           {"compute", ComputeName(o.compute)},
+          {"repack", o.repack},
           {"piece_tokens", o.piece_tokens}};
 }
 
@@ -54,6 +60,7 @@ Json ToJson(const Report& r, bool with_tokens) {
                {"stages", Stages(r.stats)},
                {"memory",
                 {{"weights_bytes", r.weights_bytes},
+                 {"packed_bytes", r.packed_bytes},
                  {"scratch_bytes", r.scratch_bytes},
                  {"rss_bytes", r.rss_bytes},
                  {"rss_peak_bytes", r.rss_peak_bytes},

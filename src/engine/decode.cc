@@ -69,7 +69,7 @@ class DecodeLayer {
 
  private:
   void MatVec(std::initializer_list<model::MatVecJob> jobs, const float* x) {
-    model::MatVec({jobs.begin(), jobs.size()}, x, runtime_.compute, *runtime_.pool);
+    model::MatVec({jobs.begin(), jobs.size()}, x, 1, runtime_.compute, *runtime_.pool);
   }
 
   // Rotates q and k, stores the token's row in every head and takes it into the index.
@@ -133,6 +133,7 @@ class DecodeLayer {
   }
 
   void CountRead(const policy::Rows& read, std::int32_t rows) {
+    session_.reads.estimate += read.estimate;
     session_.reads.rows +=
         read.estimate + (read.all ? rows : static_cast<double>(read.list.size()));
     session_.reads.reads += 1;
@@ -243,7 +244,7 @@ void ComputeLogits(const Runtime& runtime, const float* x, std::vector<float>& n
   logits.resize(static_cast<std::size_t>(params.vocab));
   model::RmsNorm({x, norm.size()}, runtime.model->output_norm(), params.rms_eps, norm);
   const model::MatVecJob job{&runtime.model->output(), logits.data()};
-  model::MatVec({&job, 1}, norm.data(), runtime.compute, *runtime.pool);
+  model::MatVec({&job, 1}, norm.data(), 1, runtime.compute, *runtime.pool);
 }
 
 Status DecodeToken(const Runtime& runtime, Token token, SessionState& session,

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "base/thread_pool.h"
 #include "engine/engine_impl.h"
+#include "engine/memory_plan.h"
+#include "model/shape_model.h"
 #include "policy/policy.h"
 
 namespace rkv {
@@ -26,6 +29,31 @@ Status CheckOptions(const EngineOptions& options) {
   return {};
 }
 
+int Threads(const EngineOptions& options) {
+  return options.threads == 0 ? DefaultThreads() : options.threads;
+}
+
+Result<std::unique_ptr<Engine>> MakeEngine(const EngineOptions& options,
+                                           std::unique_ptr<model::Model> model) {
+  const std::int32_t trained = model->params().context;
+  if (options.context > trained) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("a context of {} tokens is more than the model was trained for ({})",
+                              options.context, trained));
+  }
+  EngineOptions effective = options;
+  effective.context = options.context == 0 ? trained : options.context;
+  effective.threads = Threads(options);
+  if (options.kv_type == KvType::kAuto) {
+    effective.kv_type = options.compute == Compute::kF32 ? KvType::kF32 : KvType::kF16;
+  }
+  auto engine = std::make_unique<engine::EngineImpl>(effective, std::move(model));
+  if (Status status = engine->PackWeights(); !status.ok()) {
+    return status;
+  }
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options) {
@@ -36,27 +64,36 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options) {
   if (!model) {
     return model.error();
   }
-  const std::int32_t trained = (*model)->params().context;
-  if (options.context > trained) {
+  return MakeEngine(options, *std::move(model));
+}
+
+Result<std::unique_ptr<Engine>> Engine::OpenShape(std::string_view shape,
+                                                  const EngineOptions& options) {
+  if (Status status = CheckOptions(options); !status.ok()) {
+    return status;
+  }
+  if (!options.model_path.empty()) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("a context of {} tokens is more than the model was trained for ({})",
-                              options.context, trained));
+                  fmt::format("a shape needs no model file, got '{}'", options.model_path));
   }
-  EngineOptions effective = options;
-  effective.context = options.context == 0 ? trained : options.context;
-  effective.threads = options.threads == 0 ? DefaultThreads() : options.threads;
-  if (options.kv_type == KvType::kAuto) {
-    effective.kv_type = options.compute == Compute::kF32 ? KvType::kF32 : KvType::kF16;
+  Result<model::ShapePlan> plan = model::PlanShape(shape, options.context);
+  if (!plan) {
+    return plan.error();
   }
-  return std::unique_ptr<Engine>(
-      std::make_unique<engine::EngineImpl>(effective, std::move(*model)));
+  if (const std::size_t available = engine::AvailableMemory(); plan->bytes > available) {
+    return Status(Code::kResourceExhausted,
+                  fmt::format("the weights of '{}' take {}, available are {}", shape,
+                              HumanBytes(plan->bytes), HumanBytes(available)));
+  }
+  Result<std::unique_ptr<model::Model>> model =
+      model::MakeShapeModel(*std::move(plan), Threads(options));
+  if (!model) {
+    return model.error();
+  }
+  return MakeEngine(options, *std::move(model));
 }
 
-Result<std::unique_ptr<Engine>> Engine::OpenShape(std::string_view shape, const EngineOptions&) {
-  return Status(Code::kUnsupported, fmt::format("the shape '{}' is not built yet", shape));
-}
-
-std::vector<std::string> KnownShapes() { return {"smollm2-135m", "qwen2.5-0.5b", "llama-8b"}; }
+std::vector<std::string> KnownShapes() { return model::KnownShapes(); }
 
 std::vector<PolicyDescription> DescribePolicies() {
   std::vector<PolicyDescription> out;

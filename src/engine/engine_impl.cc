@@ -10,6 +10,7 @@
 #include "engine/memory_plan.h"
 #include "engine/model_info.h"
 #include "engine/prefill.h"
+#include "engine/random_fill.h"
 
 namespace rkv::engine {
 namespace {
@@ -38,6 +39,25 @@ EngineImpl::EngineImpl(const EngineOptions& options, std::unique_ptr<model::Mode
   runtime_.piece_tokens = options.piece_tokens;
   runtime_.context = options.context;
   info_ = DescribeModel(*model_, runtime_.codec);
+}
+
+Status EngineImpl::PackWeights() {
+  options_.repack = options_.repack && options_.compute != Compute::kF32;
+  if (!options_.repack) {
+    return {};
+  }
+  const std::size_t bytes = model_->BytesToPack();
+  if (const std::size_t available = AvailableMemory(); bytes > available) {
+    return {Code::kResourceExhausted,
+            fmt::format("weights in this CPU's layout take {}, available are {}; without repacking "
+                        "(--no-repack) they stay in the mapped file",
+                        HumanBytes(bytes), HumanBytes(available))};
+  }
+  if (Status status = model_->Pack(pool_); !status.ok()) {
+    return status;
+  }
+  info_.packed_bytes = model_->packed_bytes();
+  return {};
 }
 
 Result<std::vector<Token>> EngineImpl::Tokenize(std::string_view text, bool add_special,
@@ -94,15 +114,38 @@ Result<MemoryPlan> EngineImpl::PlanPrompt(const SessionOptions& options,
   return PlanMemory(runtime_, **method, shape, 0, tokens);
 }
 
-Status EngineImpl::CheckPrompt(std::span<SessionImpl* const> sessions,
-                               std::span<const Token> prompt) const {
-  if (prompt.empty()) {
-    return {Code::kInvalidArgument, "the prompt is empty"};
+Result<std::vector<SessionImpl*>> EngineImpl::OwnSessions(
+    std::span<Session* const> sessions) const {
+  if (sessions.empty()) {
+    return Status(Code::kInvalidArgument, "a prompt needs at least one session");
   }
+  std::vector<SessionImpl*> ours;
+  for (Session* session : sessions) {
+    auto* impl = dynamic_cast<SessionImpl*>(session);
+    if (impl == nullptr || &impl->runtime() != &runtime_) {
+      return Status(Code::kInvalidArgument, "a session belongs to another engine");
+    }
+    if (std::ranges::find(ours, impl) != ours.end()) {
+      return Status(Code::kInvalidArgument, "a session is given twice");
+    }
+    ours.push_back(impl);
+  }
+  return ours;
+}
+
+Status EngineImpl::CheckTokens(std::span<const Token> prompt) const {
   for (const Token token : prompt) {
     if (Status status = CheckToken(runtime_, token); !status.ok()) {
       return status;
     }
+  }
+  return {};
+}
+
+// Whether a prompt of `tokens` can follow what the sessions hold.
+Status EngineImpl::CheckRoom(std::span<SessionImpl* const> sessions, std::int64_t tokens) const {
+  if (tokens <= 0) {
+    return {Code::kInvalidArgument, "the prompt is empty"};
   }
   for (SessionImpl* session : sessions) {
     if (Status status = session->CheckUsable(); !status.ok()) {
@@ -113,7 +156,6 @@ Status EngineImpl::CheckPrompt(std::span<SessionImpl* const> sessions,
     }
   }
   const std::int64_t used = sessions[0]->position();
-  const auto tokens = static_cast<std::int64_t>(prompt.size());
   if (used + tokens >= runtime_.context) {  // one place stays for an answer
     const std::string held = used == 0 ? "" : fmt::format(" after {} earlier tokens", used);
     return {
@@ -125,8 +167,8 @@ Status EngineImpl::CheckPrompt(std::span<SessionImpl* const> sessions,
   return {};
 }
 
-std::size_t EngineImpl::BytesNeeded(std::span<SessionImpl* const> sessions,
-                                    std::int32_t tokens) const {
+std::size_t EngineImpl::BytesNeeded(std::span<SessionImpl* const> sessions, std::int32_t tokens,
+                                    Need need) const {
   std::size_t sum = 0;
   std::size_t scratch = 0;
   for (SessionImpl* session : sessions) {
@@ -143,23 +185,26 @@ std::size_t EngineImpl::BytesNeeded(std::span<SessionImpl* const> sessions,
     const std::size_t own = plan.kv_kept + plan.kv_index;
     // What a session holds is no longer free, but counts against a limit of the user's.
     sum += options_.memory_limit > 0 ? own : own - std::min(own, state.meter.bytes());
-    sum += session == sessions[0] ? plan.kv_layer : 0;
-    scratch = std::max(scratch, plan.scratch);
+    if (need == Need::kPrefill) {
+      sum += session == sessions[0] ? plan.kv_layer : 0;
+      scratch = std::max(scratch, plan.scratch);
+    }
   }
   return sum + scratch;
 }
 
-Status EngineImpl::CheckMemory(std::span<SessionImpl* const> sessions, std::int32_t tokens) const {
+Status EngineImpl::CheckMemory(std::span<SessionImpl* const> sessions, std::int32_t tokens,
+                               Need need) const {
   const std::size_t available =
       options_.memory_limit > 0 ? options_.memory_limit : AvailableMemory();
-  const std::size_t needed = BytesNeeded(sessions, tokens);
+  const std::size_t needed = BytesNeeded(sessions, tokens, need);
   if (needed <= available) {
     return {};
   }
   std::int32_t fits = 0;
   for (std::int32_t low = 1, high = tokens; low <= high;) {  // bytes grow with tokens
     const std::int32_t middle = low + (high - low) / 2;
-    if (BytesNeeded(sessions, middle) <= available) {
+    if (BytesNeeded(sessions, middle, need) <= available) {
       fits = middle;
       low = middle + 1;
     } else {
@@ -175,28 +220,21 @@ Status EngineImpl::CheckMemory(std::span<SessionImpl* const> sessions, std::int3
 
 Status EngineImpl::Prefill(std::span<Session* const> sessions, std::span<const Token> prompt,
                            const ProgressCallback& on_progress) {
-  if (sessions.empty()) {
-    return {Code::kInvalidArgument, "a prefill needs at least one session"};
+  const Result<std::vector<SessionImpl*>> ours = OwnSessions(sessions);
+  if (!ours) {
+    return ours.error();
   }
-  std::vector<SessionImpl*> ours;
-  for (Session* session : sessions) {
-    auto* impl = dynamic_cast<SessionImpl*>(session);
-    if (impl == nullptr || &impl->runtime() != &runtime_) {
-      return {Code::kInvalidArgument, "a session belongs to another engine"};
-    }
-    if (std::ranges::find(ours, impl) != ours.end()) {
-      return {Code::kInvalidArgument, "a session is given twice"};
-    }
-    ours.push_back(impl);
+  if (Status status = CheckTokens(prompt); !status.ok()) {
+    return status;
   }
-  if (Status status = CheckPrompt(ours, prompt); !status.ok()) {
+  if (Status status = CheckRoom(*ours, static_cast<std::int64_t>(prompt.size())); !status.ok()) {
     return status;
   }
   const auto tokens = static_cast<std::int32_t>(prompt.size());
-  if (Status status = CheckMemory(ours, tokens); !status.ok()) {
+  if (Status status = CheckMemory(*ours, tokens, Need::kPrefill); !status.ok()) {
     return status;
   }
-  return RunPrefill(ours, prompt, on_progress);
+  return RunPrefill(*ours, prompt, on_progress);
 }
 
 Status EngineImpl::BeginTurn(std::span<SessionImpl* const> sessions, std::int32_t tokens) {
@@ -247,6 +285,7 @@ Status EngineImpl::RunPrefill(std::span<SessionImpl* const> sessions, std::span<
       return status;
     }
     session->state().prompt_tokens += tokens;
+    session->state().prompt_end = session->position();
     session->state().prefill_seconds += shared + NowSeconds() - own;
   }
   return {};
@@ -262,8 +301,36 @@ void EngineImpl::AbandonPrompt(std::span<SessionState* const> states, bool fresh
   }
 }
 
-Status EngineImpl::FillRandom(std::span<Session* const>, std::int32_t, std::uint64_t) {
-  return {Code::kUnsupported, "random rows are not built yet"};
+Status EngineImpl::FillRandom(std::span<Session* const> sessions, std::int32_t tokens,
+                              std::uint64_t seed) {
+  const Result<std::vector<SessionImpl*>> ours = OwnSessions(sessions);
+  if (!ours) {
+    return ours.error();
+  }
+  for (SessionImpl* session : *ours) {
+    if (!session->state().empty()) {
+      return {Code::kInvalidArgument, "only empty sessions can be filled with random rows"};
+    }
+  }
+  if (Status status = CheckRoom(*ours, tokens); !status.ok()) {
+    return status;
+  }
+  if (Status status = CheckMemory(*ours, tokens, Need::kKept); !status.ok()) {
+    return status;
+  }
+  Status status = BeginTurn(*ours, tokens);
+  for (std::size_t i = 0; i < ours->size() && status.ok(); ++i) {
+    SessionState& state = (*ours)[i]->state();
+    status = engine::FillRandom(runtime_, tokens, seed, state);
+    state.prompt_tokens = tokens;
+    state.prompt_end = tokens;
+  }
+  for (SessionImpl* session : *ours) {
+    if (!status.ok()) {
+      session->state().Clear();
+    }
+  }
+  return status;
 }
 
 }  // namespace rkv::engine

@@ -19,6 +19,10 @@ class EngineImpl final : public Engine {
   // REQUIRES: options checked, `model` loaded.
   EngineImpl(const EngineOptions& options, std::unique_ptr<model::Model> model);
 
+  // Lays the weights out for decode when the options say so; before anything else.
+  // Errors: kResourceExhausted names bytes needed and available.
+  Status PackWeights();
+
   const ModelInfo& model() const override { return info_; }
   const EngineOptions& options() const override { return options_; }
   Result<std::vector<Token>> Tokenize(std::string_view text, bool add_special,
@@ -37,9 +41,15 @@ class EngineImpl final : public Engine {
                     std::uint64_t seed) override;
 
  private:
-  Status CheckPrompt(std::span<SessionImpl* const> sessions, std::span<const Token> prompt) const;
-  Status CheckMemory(std::span<SessionImpl* const> sessions, std::int32_t tokens) const;
-  std::size_t BytesNeeded(std::span<SessionImpl* const> sessions, std::int32_t tokens) const;
+  // The sessions as ours; kInvalidArgument for none, one given twice or one of another engine.
+  Result<std::vector<SessionImpl*>> OwnSessions(std::span<Session* const> sessions) const;
+  Status CheckTokens(std::span<const Token> prompt) const;
+  Status CheckRoom(std::span<SessionImpl* const> sessions, std::int64_t tokens) const;
+  // What a turn takes: all that a prefill needs, or the rows and indexes that stay.
+  enum class Need : std::uint8_t { kPrefill, kKept };
+  Status CheckMemory(std::span<SessionImpl* const> sessions, std::int32_t tokens, Need need) const;
+  std::size_t BytesNeeded(std::span<SessionImpl* const> sessions, std::int32_t tokens,
+                          Need need) const;
   Status BeginTurn(std::span<SessionImpl* const> sessions, std::int32_t tokens);
   static void AbandonPrompt(std::span<SessionState* const> states, bool fresh);
   Status RunPrefill(std::span<SessionImpl* const> sessions, std::span<const Token> prompt,

@@ -28,7 +28,32 @@ Status CheckToken(const Runtime& runtime, Token token) {
 }
 
 Status SessionImpl::Rewind(std::int32_t position) {
-  return {Code::kUnsupported, fmt::format("rewinding to {} is not built yet", position)};
+  if (Status status = CheckUsable(); !status.ok()) {
+    return status;
+  }
+  if (position < state_.prompt_end || position > state_.position) {
+    return {
+        Code::kInvalidArgument,
+        fmt::format("a rewind goes to a position from {} (end of the last prompt) to {} (tokens "
+                    "seen), got {}",
+                    state_.prompt_end, state_.position, position)};
+  }
+  for (LayerCache& cache : state_.layers) {
+    for (std::size_t h = 0; h < cache.heads.size(); ++h) {
+      kv::HeadStore& head = cache.heads[h];
+      std::int32_t rows = head.rows();
+      for (const kv::HeadView view = head.view(); rows > 0 && view.positions[rows - 1] >= position;
+           --rows) {
+      }
+      head.Truncate(rows);
+      if (!cache.indexes.empty()) {
+        cache.indexes[h].Truncate(head.view());
+      }
+    }
+  }
+  state_.position = position;
+  state_.tokens.resize(static_cast<std::size_t>(position));
+  return {};
 }
 
 Status SessionImpl::CheckUsable() const {
@@ -157,6 +182,8 @@ SessionStats SessionImpl::stats() const {
   if (state_.reads.reads > 0) {
     const auto reads = static_cast<double>(state_.reads.reads);
     stats.tokens_read_per_step = state_.reads.rows / reads;
+    stats.kv_bytes_read_per_step =
+        static_cast<double>(heads * row_bytes) * stats.tokens_read_per_step;
     stats.dense_share = static_cast<double>(state_.reads.dense) / reads;
   }
   stats.stage_seconds = state_.stage_seconds;

@@ -52,6 +52,7 @@ void SessionState::Clear() {
   }
   pool.Trim();
   position = 0;
+  prompt_end = 0;
   prompt_tokens = 0;
   prefill_seconds = 0;
   tokens.clear();

@@ -26,7 +26,8 @@ struct LayerCache {
 
 // Sums over decode steps, for the means in SessionStats.
 struct ReadTotals {
-  double rows = 0;  // rows' worth of traffic over all (kv_head, step) reads
+  double rows = 0;      // rows' worth of traffic over all (kv_head, step) reads
+  double estimate = 0;  // the part of it that read the index
   std::int64_t reads = 0;
   std::int64_t dense = 0;
 };
@@ -59,10 +60,11 @@ struct SessionState {
   kv::BlockPool pool;
   std::vector<LayerCache> layers;
 
-  std::int32_t position = 0;  // tokens seen
-  std::vector<Token> tokens;  // all of them
-  std::vector<float> logits;  // after the last token, [vocab]; empty before the first prompt
-  bool lost = false;          // rows are no longer those of the tokens seen
+  std::int32_t position = 0;    // tokens seen
+  std::int32_t prompt_end = 0;  // position behind the last prompt
+  std::vector<Token> tokens;    // all of them
+  std::vector<float> logits;    // after the last token, [vocab]; empty before the first prompt
+  bool lost = false;            // rows are no longer those of the tokens seen
 
   std::int32_t prompt_tokens = 0;
   std::int32_t generated_tokens = 0;

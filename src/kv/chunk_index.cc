@@ -114,6 +114,14 @@ Status ChunkIndex::Append(const HeadView& head) {
   return {};
 }
 
+void ChunkIndex::Truncate(const HeadView& head) {
+  Check(head.rows <= rows_, "an index can only forget rows that it has");
+  if (head.rows < rows_) {
+    rows_ = head.rows / chunk_rows_ * chunk_rows_;  // the chunk that is cut is taken in anew
+    TakeRows(head);
+  }
+}
+
 std::int64_t ChunkIndex::Room() const {
   const std::size_t padding = kLine / CodecBytes(codec_);
   return stride_ == 0 ? 0 : static_cast<std::int64_t>(stride_ - padding);

@@ -35,6 +35,9 @@ class ChunkIndex {
   // Takes in rows [rows(), head.rows). Grows by half when the room is used up.
   // Errors: kResourceExhausted; the index is then as before. O(new rows * head_dim) amortised.
   Status Append(const HeadView& head);
+  // Forgets the rows from head.rows on; `head` still holds those before. Memory stays allocated.
+  // O(chunk_rows * head_dim). REQUIRES: head.rows <= rows().
+  void Truncate(const HeadView& head);
 
   // Bytes of an index over `rows` rows, as Rebuild(…, spare_rows) allocates them.
   static std::size_t Bytes(std::int32_t head_dim, Codec codec, std::int32_t chunk_rows,

@@ -140,6 +140,20 @@ TEST_P(ChunkIndexTest, FollowsARebuildAfterAnEviction) {
   ExpectExact(index, store_.view());
 }
 
+TEST_P(ChunkIndexTest, ForgettingRowsEqualsARebuildOfThoseBefore) {
+  ChunkIndex index = NewIndex();
+  ChunkIndex rebuilt = NewIndex();
+  for (int step = 0; step < 40; ++step) {
+    Extend(test::IntBetween(rng_, 0, 4 * chunk_rows()));
+    ASSERT_TRUE(index.Append(store_.view()).ok());
+    store_.Truncate(test::IntBetween(rng_, 0, store_.rows()));
+    index.Truncate(store_.view());
+    ASSERT_TRUE(rebuilt.Rebuild(store_.view(), 0).ok());
+    ASSERT_EQ(index.rows(), store_.rows());
+    ASSERT_EQ(Bits(index), Bits(rebuilt)) << "step " << step;
+  }
+}
+
 TEST_P(ChunkIndexTest, SpareRowsNeedNoNewMemory) {
   Extend(10 * chunk_rows());
   ChunkIndex index = NewIndex();

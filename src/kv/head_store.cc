@@ -128,7 +128,10 @@ void HeadStore::Truncate(std::int32_t rows) {
   Check(rows >= 0 && rows <= this->rows(), "rows to leave out of range");
   DropBlocks(BlocksFor(rows));
   positions_.resize(static_cast<std::size_t>(rows));
-  positions_.shrink_to_fit();  // the meter counts positions of stored blocks only
+  // The meter counts positions of stored blocks only: room for more than twice as many goes back.
+  if (positions_.capacity() / 2 > positions_.size() || rows == 0) {
+    positions_.shrink_to_fit();
+  }
 }
 
 void HeadStore::CheckInvariants() const {

@@ -47,7 +47,8 @@ class HeadStore {
   // Replaces the content by a copy of `rows` of `from`, which has the same head_dim and codec.
   // Errors: kResourceExhausted; the store is then empty.
   Status CopyFrom(const HeadStore& from, std::span<const std::int32_t> rows);
-  // Drops every row from `rows` on. REQUIRES: 0 <= rows <= rows().
+  // Drops every row from `rows` on. Cost: the blocks dropped, unless more than half of the rows go.
+  // REQUIRES: 0 <= rows <= rows().
   void Truncate(std::int32_t rows);
 
   // Checks blocks against rows and that positions ascend; aborts on a broken invariant (tests).

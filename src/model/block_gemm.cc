@@ -34,13 +34,13 @@ std::size_t PanelBytes(PanelKind kind, std::int32_t in) {
   return static_cast<std::size_t>(in / kGemmBlock) * PanelBlockBytes(kind);
 }
 
-std::size_t PackedBytes(PanelKind kind, std::int32_t in, std::int32_t out) {
+std::size_t AllPanelBytes(PanelKind kind, std::int32_t in, std::int32_t out) {
   return static_cast<std::size_t>(PanelCount(out)) * PanelBytes(kind, in);
 }
 
 std::int32_t PanelCount(std::int32_t out) { return (out + kPanelRows - 1) / kPanelRows; }
 
-void BlockGemm(const PackedWeights& weights, const RoundedRows& x, const BlockTile& tile,
+void BlockGemm(const PanelWeights& weights, const RoundedRows& x, const BlockTile& tile,
                const float* bias, float* y, std::size_t y_stride) {
   Check(weights.in == x.in, "a product of different widths");
   switch (weights.form.isa) {

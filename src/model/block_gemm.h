@@ -41,7 +41,7 @@ PanelForm BestPanelForm(std::uint32_t type);
 // one block of 32 inputs after the other: 8 groups of 4 inputs x 16 rows x 4 unsigned bytes, then
 // 16 scales in f32 (kCentred16: 16 of the first half, 16 of the second), then, with kMinimum, 16
 // minima.
-struct PackedWeights {
+struct PanelWeights {
   const std::byte* panels = nullptr;
   std::int32_t in = 0;  // a multiple of kGemmBlock
   std::int32_t out = 0;
@@ -50,19 +50,13 @@ struct PackedWeights {
 
 std::size_t PanelBytes(PanelKind kind, std::int32_t in);
 // Bytes of all panels.
-std::size_t PackedBytes(PanelKind kind, std::int32_t in, std::int32_t out);
+std::size_t AllPanelBytes(PanelKind kind, std::int32_t in, std::int32_t out);
 std::int32_t PanelCount(std::int32_t out);
 
-// Packs one panel from `rows` (1 to 16) weight rows of the type, `row_bytes` apart.
-// REQUIRES: a form that the type has, in a multiple of kGemmBlock.
-struct PanelSource {
-  std::uint32_t type = 0;  // ggml_type
-  const std::byte* weights = nullptr;
-  std::size_t row_bytes = 0;
-  std::int32_t rows = 0;
-  std::int32_t in = 0;
-};
-void PackPanel(const PanelSource& source, PanelForm form, std::byte* panel);
+// Expands one panel of weights of the type from its packed layout (packed_matrix.h).
+// REQUIRES: a form that the type has, HasPackedLayout(type, in).
+void ExpandPanel(std::uint32_t type, const std::byte* packed, std::int32_t in, PanelForm form,
+                 std::byte* panel);
 
 // Activations in 8 bits, each block of 32 with its own scale: value = scale * byte. Views of one
 // piece of memory.
@@ -93,7 +87,7 @@ struct BlockTile {
 // y[t * y_stride + row] = (W x[t])[row] (+ bias[row] unless null) for the tile's tokens t and rows.
 // A token's result does not depend on the other tokens. Thread-safe.
 // REQUIRES: HasBlockIsa(weights.form.isa).
-void BlockGemm(const PackedWeights& weights, const RoundedRows& x, const BlockTile& tile,
+void BlockGemm(const PanelWeights& weights, const RoundedRows& x, const BlockTile& tile,
                const float* bias, float* y, std::size_t y_stride);
 
 }  // namespace rkv::model

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "model/packed_matrix.h"
 
 namespace rkv::model {
 namespace {
@@ -31,7 +32,7 @@ std::vector<float> Random(std::size_t n, std::uint64_t seed) {
 struct TestWeights {
   std::vector<std::byte> panels;
   std::vector<float> expanded;  // [out][in]
-  PackedWeights packed;
+  PanelWeights packed;
 };
 
 TestWeights MakeWeights(ggml_type type, BlockIsa isa, std::span<const float> values,
@@ -44,11 +45,13 @@ TestWeights MakeWeights(ggml_type type, BlockIsa isa, std::span<const float> val
   w.expanded.resize(values.size());
   ggml_get_type_traits(type)->to_float(rows.data(), w.expanded.data(), in * out);
   const PanelForm form = PanelFormFor(static_cast<std::uint32_t>(type), isa);
-  w.panels.resize(PackedBytes(form.kind, in, out));
+  w.panels.resize(AllPanelBytes(form.kind, in, out));
   for (std::int32_t first = 0; first < out; first += kPanelRows) {
-    PackPanel({static_cast<std::uint32_t>(type), rows.data() + Size(first) * row_bytes, row_bytes,
-               std::min(kPanelRows, out - first), in},
-              form, w.panels.data() + Size(first / kPanelRows) * PanelBytes(form.kind, in));
+    std::vector<std::byte> packed(PackedPanelBytes(static_cast<std::uint32_t>(type), in));
+    PackRows(static_cast<std::uint32_t>(type), rows.data() + Size(first) * row_bytes, row_bytes,
+             std::min(kPanelRows, out - first), in, packed.data());
+    ExpandPanel(static_cast<std::uint32_t>(type), packed.data(), in, form,
+                w.panels.data() + Size(first / kPanelRows) * PanelBytes(form.kind, in));
   }
   w.packed = {w.panels.data(), in, out, form};
   return w;

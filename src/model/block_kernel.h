@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "model/block_gemm.h"
+#include "model/packed_matrix.h"
 
 namespace rkv::model {
 
@@ -21,13 +22,13 @@ constexpr std::size_t PanelBlockBytes(PanelKind kind) {
 }
 
 // As BlockGemm, for forms of their instruction set.
-void BlockGemmVnni(const PackedWeights& weights, const RoundedRows& x, const BlockTile& tile,
+void BlockGemmVnni(const PanelWeights& weights, const RoundedRows& x, const BlockTile& tile,
                    const float* bias, float* y, std::size_t y_stride);
-void BlockGemmAvx2(const PackedWeights& weights, const RoundedRows& x, const BlockTile& tile,
+void BlockGemmAvx2(const PanelWeights& weights, const RoundedRows& x, const BlockTile& tile,
                    const float* bias, float* y, std::size_t y_stride);
 
 // Writes a token's results for those rows of `panel` that exist.
-inline void StorePanelRows(const PackedWeights& weights, std::int32_t panel, const float* sums,
+inline void StorePanelRows(const PanelWeights& weights, std::int32_t panel, const float* sums,
                            const float* bias, float* y) {
   const std::int32_t first = panel * kPanelRows;
   const std::int32_t rows = std::min(kPanelRows, weights.out - first);

@@ -88,7 +88,7 @@ void PanelTimes(const std::byte* panel, std::size_t blocks, const RoundedRows& x
 
 }  // namespace
 
-void BlockGemmAvx2(const PackedWeights& weights, const RoundedRows& x, const BlockTile& tile,
+void BlockGemmAvx2(const PanelWeights& weights, const RoundedRows& x, const BlockTile& tile,
                    const float* bias, float* y, std::size_t y_stride) {
   const auto multiply = weights.form.five_bits ? PanelTimes<4> : PanelTimes<8>;
   const auto blocks = static_cast<std::size_t>(weights.in / kGemmBlock);
@@ -110,7 +110,7 @@ void BlockGemmAvx2(const PackedWeights& weights, const RoundedRows& x, const Blo
 
 #else
 
-void BlockGemmAvx2(const PackedWeights&, const RoundedRows&, const BlockTile&, const float*, float*,
+void BlockGemmAvx2(const PanelWeights&, const RoundedRows&, const BlockTile&, const float*, float*,
                    std::size_t) {
   Check(false, "BlockGemm needs AVX2");
 }

@@ -151,7 +151,7 @@ void SetToken(const RoundedRows& x, PanelKind kind, std::size_t token, int t, Op
 
 }  // namespace
 
-void BlockGemmVnni(const PackedWeights& weights, const RoundedRows& x, const BlockTile& tile,
+void BlockGemmVnni(const PanelWeights& weights, const RoundedRows& x, const BlockTile& tile,
                    const float* bias, float* y, std::size_t y_stride) {
   const PanelKind kind = weights.form.kind;
   const auto multiply = kind == PanelKind::kMinimum   ? MultiplyTile<PanelKind::kMinimum>
@@ -183,7 +183,7 @@ void BlockGemmVnni(const PackedWeights& weights, const RoundedRows& x, const Blo
 
 #else
 
-void BlockGemmVnni(const PackedWeights&, const RoundedRows&, const BlockTile&, const float*, float*,
+void BlockGemmVnni(const PanelWeights&, const RoundedRows&, const BlockTile&, const float*, float*,
                    std::size_t) {
   Check(false, "BlockGemm needs AVX-512 VNNI");
 }

@@ -118,9 +118,23 @@ void MultiplyByBlocks(const ExpandedLinear& expanded, const RoundedRows& rounded
                       const MatMulJob& job) {
   const Linear& linear = expanded.linear();
   BlockGemm(
-      expanded.packed(), rounded,
+      expanded.panels(), rounded,
       {tile.first_token, tile.tokens, tile.first_column / kPanelRows, PanelCount(tile.columns)},
       linear.bias.empty() ? nullptr : linear.bias.data(), job.y, job.y_stride);
+}
+
+// Rows [first, first + rows) as f32; from packed weights the first must be a panel's.
+void ExpandTaskRows(const Linear& linear, std::int64_t first, std::size_t rows, float* out) {
+  static_assert(kTaskRows == kPackedRows);
+  if (linear.packed != nullptr) {
+    UnpackRows(linear.packed_matrix(), first / kPackedRows, out);
+    return;
+  }
+  const auto in = static_cast<std::size_t>(linear.in);
+  for (std::size_t row = 0; row < rows; ++row) {
+    ExpandRow(linear, static_cast<std::int32_t>(first) + static_cast<std::int32_t>(row),
+              {out + row * in, in});
+  }
 }
 
 RoundedRows RoundInput(const MatMulInput& input, std::int32_t in, std::byte* memory,
@@ -157,7 +171,7 @@ ExpandedLinear::Form ExpandedLinear::FormOf(const Linear& linear, Compute comput
 std::size_t ExpandedLinear::Bytes(const Linear& linear, Compute compute) {
   const Form form = FormOf(linear, compute);
   if (form == Form::kBlocks) {
-    return PackedBytes(BestPanelForm(linear.type).kind, linear.in, linear.out);
+    return AllPanelBytes(BestPanelForm(linear.type).kind, linear.in, linear.out);
   }
   return static_cast<std::size_t>(linear.in) * static_cast<std::size_t>(linear.out) *
          (form == Form::kBf16 ? sizeof(std::uint16_t) : sizeof(float));
@@ -170,50 +184,55 @@ ExpandedLinear::ExpandedLinear(const Linear& linear, Compute compute, std::byte*
       panel_form_(BestPanelForm(linear.type)),
       memory_(memory) {
   if (form_ == Form::kBlocks) {
-    PackPanels(memory, pool);
+    ExpandPanels(memory, pool);
   } else {
     ExpandRows(memory, pool);
   }
 }
 
-PackedWeights ExpandedLinear::packed() const {
+PanelWeights ExpandedLinear::panels() const {
   return {memory_, linear_->in, linear_->out, panel_form_};
 }
 
 void ExpandedLinear::ExpandRows(std::byte* memory, ThreadPool& pool) const {
   const bool bf16 = form_ == Form::kBf16;
   const auto in = static_cast<std::size_t>(linear_->in);
-  const std::size_t row_bytes = in * (bf16 ? sizeof(std::uint16_t) : sizeof(float));
   const auto run = [&](std::int64_t task, const ThreadPool::Worker& worker) {
     Scratch::Frame frame(worker.scratch);
-    float* expanded = bf16 ? frame.Array<float>(in) : nullptr;
-    const std::int64_t end = std::min<std::int64_t>(linear_->out, (task + 1) * kTaskRows);
-    for (std::int64_t row = task * kTaskRows; row < end; ++row) {
-      const auto index = static_cast<std::int32_t>(row);
-      std::byte* out = memory + static_cast<std::size_t>(row) * row_bytes;
-      if (!bf16) {
-        ExpandRow(*linear_, index, {reinterpret_cast<float*>(out), in});
-        continue;
-      }
-      ExpandRow(*linear_, index, {expanded, in});
-      RoundToBf16({expanded, in}, {reinterpret_cast<std::uint16_t*>(out), in});
+    float* expanded = frame.Array<float>(in * kTaskRows);
+    const std::int64_t first = task * kTaskRows;
+    const auto rows = static_cast<std::size_t>(std::min(linear_->out - first, kTaskRows));
+    ExpandTaskRows(*linear_, first, rows, expanded);
+    const std::size_t place = static_cast<std::size_t>(first) * in;
+    if (bf16) {
+      RoundToBf16({expanded, rows * in},
+                  {reinterpret_cast<std::uint16_t*>(memory) + place, rows * in});
+    } else {
+      std::copy_n(expanded, rows * in, reinterpret_cast<float*>(memory) + place);
     }
   };
   pool.ParallelFor((linear_->out + kTaskRows - 1) / kTaskRows, std::cref(run));
 }
 
-void ExpandedLinear::PackPanels(std::byte* memory, ThreadPool& pool) const {
-  const auto run = [&](std::int64_t panel, const ThreadPool::Worker&) {
-    const std::int64_t first = panel * kPanelRows;
-    const PanelSource source{
-        linear_->type, linear_->data + static_cast<std::size_t>(first) * linear_->row_bytes,
-        linear_->row_bytes,
-        static_cast<std::int32_t>(std::min<std::int64_t>(kPanelRows, linear_->out - first)),
-        linear_->in};
-    PackPanel(source, panel_form_,
-              memory + static_cast<std::size_t>(panel) * PanelBytes(panel_form_.kind, linear_->in));
+void ExpandedLinear::ExpandPanels(std::byte* memory, ThreadPool& pool) const {
+  const Linear& linear = *linear_;
+  const std::size_t packed_bytes = PackedPanelBytes(linear.type, linear.in);
+  const auto run = [&](std::int64_t panel, const ThreadPool::Worker& worker) {
+    Scratch::Frame frame(worker.scratch);
+    const std::byte* packed = linear.packed + static_cast<std::size_t>(panel) * packed_bytes;
+    if (linear.packed == nullptr) {
+      auto* now = frame.Array<std::byte>(packed_bytes);
+      const std::int64_t first = panel * kPackedRows;
+      const auto rows =
+          static_cast<std::int32_t>(std::min<std::int64_t>(kPackedRows, linear.out - first));
+      PackRows(linear.type, linear.data + static_cast<std::size_t>(first) * linear.row_bytes,
+               linear.row_bytes, rows, linear.in, now);
+      packed = now;
+    }
+    ExpandPanel(linear.type, packed, linear.in, panel_form_,
+                memory + static_cast<std::size_t>(panel) * PanelBytes(panel_form_.kind, linear.in));
   };
-  pool.ParallelFor(PanelCount(linear_->out), std::cref(run));
+  pool.ParallelFor(PanelCount(linear.out), std::cref(run));
 }
 
 std::size_t MatMulBytes(std::int32_t in, std::int32_t tokens) {

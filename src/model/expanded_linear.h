@@ -28,13 +28,13 @@ class ExpandedLinear {
   Form form() const { return form_; }
   const Linear& linear() const { return *linear_; }
   // REQUIRES: form() is kBlocks.
-  PackedWeights packed() const;
+  PanelWeights panels() const;
   // REQUIRES: form() is another one. Row-major [out][in] in f32 or bf16.
   const std::byte* rows() const { return memory_; }
 
  private:
   void ExpandRows(std::byte* memory, ThreadPool& pool) const;
-  void PackPanels(std::byte* memory, ThreadPool& pool) const;
+  void ExpandPanels(std::byte* memory, ThreadPool& pool) const;
 
   const Linear* linear_;
   Form form_;

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "model/ops.h"
+#include "model/packed_dot.h"
 
 namespace rkv::model {
 namespace {
@@ -39,78 +40,128 @@ void Expand(const Linear& linear, std::int64_t row, float* out) {
   ggml_get_type_traits(Type(linear))->to_float(Row(linear, row), out, linear.in);
 }
 
-// The input of a product in one of the types that weights are dotted with.
+// The input of one job: rounded for packed weights, or in the type that ggml dots its rows with.
 struct Input {
-  ggml_type type;
-  const void* data;
+  ggml_type type = GGML_TYPE_COUNT;  // GGML_TYPE_COUNT: rounded for packed weights
+  const std::byte* rows = nullptr;   // [tokens]
+  std::size_t row_bytes = 0;
+  const RoundedInput* rounded = nullptr;  // [tokens]
 };
 
-// x in every type that the jobs need, in one allocation.
+// x [tokens][in] in every form that the jobs need.
 class Inputs {
  public:
-  Inputs(std::span<const MatVecJob> jobs, const float* x, Compute compute) {
-    inputs_.push_back({GGML_TYPE_F32, x});
-    if (compute == Compute::kF32) {
-      return;
-    }
-    std::size_t bytes = 0;
-    const std::int32_t in = jobs.front().linear->in;
+  Inputs(std::span<const MatVecJob> jobs, const float* x, std::int32_t tokens, Compute compute,
+         Scratch::Frame& frame)
+      : x_(x), tokens_(tokens), in_(jobs.front().linear->in) {
     for (const MatVecJob& job : jobs) {
-      const ggml_type type = ggml_get_type_traits_cpu(Type(*job.linear))->vec_dot_type;
+      const ggml_type type = FormOf(*job.linear, compute);
       if (Find(type) == nullptr) {
-        inputs_.push_back({type, nullptr});
-        bytes += ggml_row_size(type, in);
+        Check(count_ < kMaxForms, "too many types share an input");
+        inputs_[count_++] = Make(type, frame);
       }
     }
-    memory_.resize(bytes);
-    std::byte* out = memory_.data();
-    for (Input& input : std::span(inputs_).subspan(1)) {
-      ggml_get_type_traits_cpu(input.type)->from_float(x, out, in);
-      input.data = out;
-      out += ggml_row_size(input.type, in);
+  }
+
+  static ggml_type FormOf(const Linear& linear, Compute compute) {
+    if (compute == Compute::kF32) {
+      return GGML_TYPE_F32;
     }
+    return linear.packed != nullptr ? GGML_TYPE_COUNT
+                                    : ggml_get_type_traits_cpu(Type(linear))->vec_dot_type;
   }
 
   const Input* Find(ggml_type type) const {
-    const auto found = std::find_if(inputs_.begin(), inputs_.end(),
-                                    [type](const Input& input) { return input.type == type; });
-    return found == inputs_.end() ? nullptr : &*found;
+    const Input* end = inputs_ + count_;
+    const Input* found =
+        std::find_if(inputs_, end, [type](const Input& input) { return input.type == type; });
+    return found == end ? nullptr : found;
   }
 
  private:
-  std::vector<Input> inputs_;
-  std::vector<std::byte> memory_;
+  static constexpr std::size_t kMaxForms = 4;
+
+  Input Make(ggml_type type, Scratch::Frame& frame) const {
+    Input input{.type = type};
+    const auto tokens = static_cast<std::size_t>(tokens_);
+    const auto in = static_cast<std::size_t>(in_);
+    if (type == GGML_TYPE_COUNT) {
+      auto* rounded = frame.Array<RoundedInput>(tokens);
+      for (std::size_t t = 0; t < tokens; ++t) {
+        rounded[t] = RoundInput(BestPackedTarget(), x_ + t * in, in_, frame);
+      }
+      input.rounded = rounded;
+      return input;
+    }
+    input.row_bytes = ggml_row_size(type, in_);
+    if (type == GGML_TYPE_F32) {
+      input.rows = reinterpret_cast<const std::byte*>(x_);
+      return input;
+    }
+    auto* rows = frame.Array<std::byte>(input.row_bytes * tokens);
+    for (std::size_t t = 0; t < tokens; ++t) {
+      ggml_get_type_traits_cpu(type)->from_float(x_ + t * in, rows + t * input.row_bytes, in_);
+    }
+    input.rows = rows;
+    return input;
+  }
+
+  const float* x_;
+  std::int32_t tokens_;
+  std::int32_t in_;
+  Input inputs_[kMaxForms];
+  std::size_t count_ = 0;
 };
 
 // Rows of every task but the last, which is not much shorter.
 std::int64_t RowsPerTask(const Linear& linear) {
   const std::size_t bytes = linear.row_bytes * static_cast<std::size_t>(linear.out);
   const auto tasks = static_cast<std::int64_t>(bytes / kTaskBytes + 1);
-  return (linear.out + tasks - 1) / tasks;
+  const std::int64_t rows = (linear.out + tasks - 1) / tasks;
+  return (rows + kPackedRows - 1) / kPackedRows * kPackedRows;  // whole panels
 }
 
 std::int64_t RowTasks(const Linear& linear) {
   return (linear.out + RowsPerTask(linear) - 1) / RowsPerTask(linear);
 }
 
-// Rows [begin, end) of one job.
-void DotRows(const MatVecJob& job, const Input& input, std::int64_t begin, std::int64_t end) {
+// Rows [begin, end) of one job in ggml's layout.
+void DotRows(const MatVecJob& job, const Input& input, std::int32_t tokens, std::int64_t begin,
+             std::int64_t end) {
   const Linear& linear = *job.linear;
   const ggml_vec_dot_t dot = ggml_get_type_traits_cpu(Type(linear))->vec_dot;
   for (std::int64_t row = begin; row < end; ++row) {
-    dot(linear.in, job.y + row, 0, Row(linear, row), 0, input.data, 0, 1);
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      dot(linear.in, job.y + t * linear.out + row, 0, Row(linear, row), 0,
+          input.rows + static_cast<std::size_t>(t) * input.row_bytes, 0, 1);
+    }
   }
 }
 
-void DotRowsF32(const MatVecJob& job, const float* x, std::int64_t begin, std::int64_t end,
-                Scratch& scratch) {
+void DotRowsF32(const MatVecJob& job, const Input& input, std::int32_t tokens, std::int64_t begin,
+                std::int64_t end, Scratch& scratch) {
   const Linear& linear = *job.linear;
   const ggml_vec_dot_t dot = ggml_get_type_traits_cpu(GGML_TYPE_F32)->vec_dot;
   Scratch::Frame frame(scratch);
   float* expanded = frame.Array<float>(static_cast<std::size_t>(linear.in));
   for (std::int64_t row = begin; row < end; ++row) {
     Expand(linear, row, expanded);
-    dot(linear.in, job.y + row, 0, expanded, 0, x, 0, 1);
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      dot(linear.in, job.y + t * linear.out + row, 0, expanded, 0,
+          input.rows + static_cast<std::size_t>(t) * input.row_bytes, 0, 1);
+    }
+  }
+}
+
+// Rows [begin, end), whole panels of them but for the last.
+void DotPacked(const MatVecJob& job, const Input& input, std::int32_t tokens, std::int64_t begin,
+               std::int64_t end) {
+  const PackedMatrix weights = job.linear->packed_matrix();
+  for (std::int32_t t = 0; t < tokens; t += kPackedTokens) {
+    DotPanels(
+        BestPackedTarget(), weights, begin / kPackedRows, (end + kPackedRows - 1) / kPackedRows,
+        input.rounded + t, std::min(kPackedTokens, tokens - t),
+        job.y + static_cast<std::int64_t>(t) * weights.out, static_cast<std::size_t>(weights.out));
   }
 }
 
@@ -122,17 +173,19 @@ void AddBias(const std::vector<float>& bias, std::int64_t begin, std::int64_t en
 
 }  // namespace
 
-void MatVec(std::span<const MatVecJob> jobs, const float* x, Compute compute, ThreadPool& pool) {
-  if (jobs.empty()) {
+void MatVec(std::span<const MatVecJob> jobs, const float* x, std::int32_t tokens, Compute compute,
+            ThreadPool& pool) {
+  if (jobs.empty() || tokens <= 0) {
     return;
   }
   InitGgml();
-  const Inputs inputs(jobs, x, compute);
   std::int64_t tasks = 0;
   for (const MatVecJob& job : jobs) {
     Check(job.linear->in == jobs.front().linear->in, "MatVec jobs share their input");
     tasks += RowTasks(*job.linear);
   }
+  Scratch::Frame frame(pool.caller_scratch());
+  const Inputs inputs(jobs, x, tokens, compute, frame);
   const auto run = [&](std::int64_t task, const ThreadPool::Worker& worker) {
     const MatVecJob* job = jobs.data();
     for (; task >= RowTasks(*job->linear); ++job) {
@@ -141,12 +194,17 @@ void MatVec(std::span<const MatVecJob> jobs, const float* x, Compute compute, Th
     const Linear& linear = *job->linear;
     const std::int64_t begin = task * RowsPerTask(linear);
     const std::int64_t end = std::min<std::int64_t>(linear.out, begin + RowsPerTask(linear));
+    const Input& input = *inputs.Find(Inputs::FormOf(linear, compute));
     if (compute == Compute::kF32) {
-      DotRowsF32(*job, x, begin, end, worker.scratch);
+      DotRowsF32(*job, input, tokens, begin, end, worker.scratch);
+    } else if (linear.packed != nullptr) {
+      DotPacked(*job, input, tokens, begin, end);
     } else {
-      DotRows(*job, *inputs.Find(ggml_get_type_traits_cpu(Type(linear))->vec_dot_type), begin, end);
+      DotRows(*job, input, tokens, begin, end);
     }
-    AddBias(linear.bias, begin, end, job->y);
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      AddBias(linear.bias, begin, end, job->y + t * linear.out);
+    }
   };
   pool.ParallelFor(tasks, std::cref(run));
 }

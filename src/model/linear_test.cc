@@ -115,7 +115,7 @@ std::vector<float> RunMatVec(const TestMatrix& m, const std::vector<float>& x, C
   ThreadPool pool(threads);
   std::vector<float> y(static_cast<std::size_t>(m.linear.out));
   const MatVecJob job{&m.linear, y.data()};
-  MatVec({&job, 1}, x.data(), compute, pool);
+  MatVec({&job, 1}, x.data(), 1, compute, pool);
   return y;
 }
 
@@ -173,7 +173,7 @@ TEST(MatVec, ServesSeveralMatricesOfDifferentTypes) {
   const std::vector<MatVecJob> jobs = {
       {&a.linear, y.data()}, {&b.linear, y.data() + 300}, {&c.linear, y.data() + 377}};
   ThreadPool pool(2);
-  MatVec(jobs, x.data(), Compute::kAuto, pool);
+  MatVec(jobs, x.data(), 1, Compute::kAuto, pool);
   const std::vector<float> ya = RunMatVec(a, x, Compute::kAuto);
   const std::vector<float> yb = RunMatVec(b, x, Compute::kAuto);
   const std::vector<float> yc = RunMatVec(c, x, Compute::kAuto);

@@ -163,7 +163,7 @@ def check_report(report):
     kv = report["kv"]
     assert 0 < kv["bytes_kept"] <= kv["bytes_peak"]
     assert kv["bytes_layer"] > 0 and kv["tokens_kept"] > 0 and 0 <= kv["dense_share"] <= 1
-    assert {"bytes_full", "bytes_index", "bytes_parked", "tokens_read_per_step"} <= kv.keys()
+    assert {"bytes_full", "bytes_index", "bytes_parked", "tokens_read_per_step", "bytes_read_per_step"} <= kv.keys()
     assert report["memory"]["rss_peak_bytes"] >= report["memory"]["rss_bytes"] > 0
     assert report["memory"]["weights_bytes"] == os.path.getsize(MODEL)
     assert report["memory"]["scratch_bytes"] > 0
