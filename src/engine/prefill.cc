@@ -16,11 +16,12 @@ namespace {
 
 std::size_t Size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
-// Tokens that one attention task takes: enough query rows to reuse a tile of keys, few enough for
-// the tasks to balance.
+// Tokens that one attention task takes: enough query rows that packing the keys for them is a few
+// per cent of the work, few enough for the tasks to balance and for their sums to stay in the L2
+// cache.
 std::int32_t TileTokens(std::int32_t group) {
-  constexpr std::int32_t kQueryRows = 384;
-  return std::clamp(kQueryRows / group / 16 * 16, 16, 128);
+  constexpr std::int32_t kQueryRows = 1152;
+  return std::clamp(kQueryRows / group / 16 * 16, 16, 256);
 }
 
 // Bytes of an expanded matrix in the layer's buffer, each on a cache line of its own.
@@ -227,11 +228,15 @@ Status Prefill::RunPieces(const Weights& weights, const ProgressCallback& on_pro
     if (!go_on(piece.begin)) {
       return cancelled();
     }
-    if (Status status = StoreKeysValues(weights, piece); !status.ok()) {
+    const bool all_queries = queries.size() == piece.size();
+    if (Status status = StoreKeysValues(weights, piece, all_queries); !status.ok()) {
       return status;
     }
     if (queries.size() > 0) {
-      ProjectQueries(weights, piece, queries);
+      if (!all_queries) {
+        ProjectQueries(weights, piece, queries);
+      }
+      RotateQueries(piece, queries);
     }
     if (outputs.size() > 0) {
       Attend(piece, outputs);
@@ -244,18 +249,23 @@ Status Prefill::RunPieces(const Weights& weights, const ProgressCallback& on_pro
   return go_on(count_) ? Status() : cancelled();
 }
 
-// Keys, values and stored rows of a piece; the normed input stays in norm_ for the queries.
-Status Prefill::StoreKeysValues(const Weights& weights, Range piece) {
+// Keys, values and stored rows of a piece. The normed input stays in norm_ for the queries; where
+// all of them are needed, they are projected here too.
+Status Prefill::StoreKeysValues(const Weights& weights, Range piece, bool with_queries) {
   const StageTimer timer(Stage("prefill.linear"));
   const std::size_t embd = Size(params_.embd);
   const std::size_t width = Size(params_.kv_width());
-  ForTokens(piece, [&](std::int32_t t) {
-    model::RmsNorm({Hidden(t), embd}, weights.layer.attn_norm, params_.rms_eps,
-                   {Piece(norm_, params_.embd, piece, t), embd});
-  });
-  const model::MatMulJob jobs[] = {{&weights.k, k_.as<float>(), width},
-                                   {&weights.v, v_.as<float>(), width}};
-  MatMul(jobs, norm_.as<float>(), params_.embd, piece.size());
+  float* norm = norm_.as<float>();
+  const auto make = [&](std::int32_t t) {
+    model::RmsNorm({Hidden(piece.begin + t), embd}, weights.layer.attn_norm, params_.rms_eps,
+                   {norm + Size(t) * embd, embd});
+  };
+  std::vector<model::MatMulJob> jobs = {{&weights.k, k_.as<float>(), width},
+                                        {&weights.v, v_.as<float>(), width}};
+  if (with_queries) {
+    jobs.push_back({&*weights.q, q_.as<float>(), Size(params_.q_width())});
+  }
+  MatMul(jobs, {norm, embd, piece.size(), make});
   std::vector<std::int32_t> first;
   for (kv::HeadStore& head : Cache(primary()).heads) {
     const Result<std::int32_t> row = head.Extend(piece.size(), base_ + piece.begin);
@@ -280,17 +290,22 @@ Status Prefill::StoreKeysValues(const Weights& weights, Range piece) {
   return {};
 }
 
-void Prefill::MatMul(std::span<const model::MatMulJob> jobs, const float* x, std::int32_t width,
-                     std::int32_t tokens) {
-  model::MatMul(jobs, {x, Size(width), tokens}, rounded_.data(), *runtime_.pool);
+void Prefill::MatMul(std::span<const model::MatMulJob> jobs, const model::MatMulInput& input) {
+  model::MatMul(jobs, input, rounded_.data(), *runtime_.pool);
 }
 
 void Prefill::ProjectQueries(const Weights& weights, Range piece, Range queries) {
   const StageTimer timer(Stage("prefill.linear"));
-  const std::size_t width = Size(params_.q_width());
   const model::MatMulJob job{&*weights.q, Piece(q_, params_.q_width(), piece, queries.begin),
-                             width};
-  MatMul({&job, 1}, Piece(norm_, params_.embd, piece, queries.begin), params_.embd, queries.size());
+                             Size(params_.q_width())};
+  MatMul(
+      {&job, 1},
+      {Piece(norm_, params_.embd, piece, queries.begin), Size(params_.embd), queries.size(), {}});
+}
+
+void Prefill::RotateQueries(Range piece, Range queries) {
+  const StageTimer timer(Stage("prefill.linear"));
+  const std::size_t width = Size(params_.q_width());
   const std::size_t dims = Size(params_.rope.dims);
   const std::int32_t window_begin = count_ - window_;
   ForTokens(queries, [&](std::int32_t t) {
@@ -337,22 +352,20 @@ void Prefill::FinishPiece(const Weights& weights, Range piece, Range outputs) {
   float* gate = Piece(gate_, params_.ff, piece, outputs.begin);
   float* up = Piece(up_, params_.ff, piece, outputs.begin);
   const model::MatMulJob o{&*weights.o, delta, embd};
-  MatMul({&o, 1}, Piece(attention_, params_.q_width(), piece, outputs.begin), params_.q_width(),
-         outputs.size());
-  ForTokens(outputs, [&](std::int32_t t) {
-    const std::size_t i = Size(t - outputs.begin);
-    model::AddTo({Hidden(t), embd}, {delta + i * embd, embd});
-    model::RmsNorm({Hidden(t), embd}, weights.layer.ffn_norm, params_.rms_eps,
-                   {norm + i * embd, embd});
-  });
+  const std::size_t q_width = Size(params_.q_width());
+  MatMul({&o, 1},
+         {Piece(attention_, params_.q_width(), piece, outputs.begin), q_width, outputs.size(), {}});
   const model::MatMulJob gate_up[] = {{&*weights.gate, gate, ff}, {&*weights.up, up, ff}};
-  MatMul(gate_up, norm, params_.embd, outputs.size());
-  ForTokens(outputs, [&](std::int32_t t) {
-    const std::size_t i = Size(t - outputs.begin);
-    model::SiluMul({gate + i * ff, ff}, {up + i * ff, ff});
-  });
+  MatMul(gate_up, {norm, embd, outputs.size(), [&](std::int32_t t) {
+                     const std::span<float> hidden = {Hidden(outputs.begin + t), embd};
+                     model::AddTo(hidden, {delta + Size(t) * embd, embd});
+                     model::RmsNorm(hidden, weights.layer.ffn_norm, params_.rms_eps,
+                                    {norm + Size(t) * embd, embd});
+                   }});
   const model::MatMulJob down{&*weights.down, delta, embd};
-  MatMul({&down, 1}, gate, params_.ff, outputs.size());
+  MatMul({&down, 1}, {gate, ff, outputs.size(), [&](std::int32_t t) {
+                        model::SiluMul({gate + Size(t) * ff, ff}, {up + Size(t) * ff, ff});
+                      }});
   ForTokens(outputs, [&](std::int32_t t) {
     model::AddTo({Hidden(t), embd}, {delta + Size(t - outputs.begin) * embd, embd});
   });

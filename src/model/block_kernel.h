@@ -30,10 +30,17 @@ void BlockGemmAvx2(const PanelWeights& weights, const RoundedRows& x, const Bloc
 // Writes a token's results for those rows of `panel` that exist.
 inline void StorePanelRows(const PanelWeights& weights, std::int32_t panel, const float* sums,
                            const float* bias, float* y) {
+  static constexpr float kNoBias[kPanelRows] = {};
   const std::int32_t first = panel * kPanelRows;
-  const std::int32_t rows = std::min(kPanelRows, weights.out - first);
-  for (std::int32_t row = 0; row < rows; ++row) {
-    y[first + row] = sums[row] + (bias == nullptr ? 0.0f : bias[first + row]);
+  const float* add = bias == nullptr ? kNoBias : bias + first;
+  if (first + kPanelRows <= weights.out) {  // a length that the compiler knows becomes vectors
+    for (std::int32_t row = 0; row < kPanelRows; ++row) {
+      y[first + row] = sums[row] + add[row];
+    }
+    return;
+  }
+  for (std::int32_t row = 0; row < weights.out - first; ++row) {
+    y[first + row] = sums[row] + add[row];
   }
 }
 
