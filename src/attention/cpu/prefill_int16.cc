@@ -164,9 +164,17 @@ RKV_VNNI void ScoreBlock(const BlockView& block, const KeyTile& tile, std::size_
   }
 }
 
+// The inverse scales of values [j, j + 16), 0 for keys that the row does not see.
+template <bool kMasked>
+RKV_VNNI_INLINE __m512 Inverses(const KeyTile& tile, std::size_t visible, std::size_t j) {
+  return kMasked ? _mm512_maskz_loadu_ps(VisibleLanes(visible, j), tile.value_inverses + j)
+                 : _mm512_loadu_ps(tile.value_inverses + j);
+}
+
 // Turns scores of one query row against `padded` keys, relative to `max`, into integer weights.
 // Returns the sum of 2^(score - max) without the values' scales, in units of kMaxWeight, over the
-// first `visible`.
+// first `visible`. kMasked: some of them are not.
+template <bool kMasked>
 RKV_VNNI float WeighRow(const float* scores, std::size_t visible, std::size_t padded, float max,
                         const KeyTile& tile, std::int16_t* weights) {
   const __m512 base = _mm512_set1_ps(max - kLog2MaxWeight);
@@ -174,11 +182,8 @@ RKV_VNNI float WeighRow(const float* scores, std::size_t visible, std::size_t pa
   for (std::size_t j = 0; j < padded; j += 2 * kLanes) {
     const __m512 low = Exp2(_mm512_sub_ps(_mm512_loadu_ps(scores + j), base));
     const __m512 high = Exp2(_mm512_sub_ps(_mm512_loadu_ps(scores + j + kLanes), base));
-    const float* inverses = tile.value_inverses + j;
-    sum[0] =
-        _mm512_fmadd_ps(low, _mm512_maskz_loadu_ps(VisibleLanes(visible, j), inverses), sum[0]);
-    sum[1] = _mm512_fmadd_ps(
-        high, _mm512_maskz_loadu_ps(VisibleLanes(visible, j + kLanes), inverses + kLanes), sum[1]);
+    sum[0] = _mm512_fmadd_ps(low, Inverses<kMasked>(tile, visible, j), sum[0]);
+    sum[1] = _mm512_fmadd_ps(high, Inverses<kMasked>(tile, visible, j + kLanes), sum[1]);
     _mm512_storeu_si512(weights + j,
                         _mm512_packs_epi32(_mm512_cvtps_epi32(low), _mm512_cvtps_epi32(high)));
   }
@@ -226,8 +231,11 @@ RKV_VNNI void AttendBlock(const Rows& rows, const KeyTile& tile, const BlockView
   for (std::size_t i = 0; i < kBlockRows; ++i) {
     // A row that sees nothing here has no maximum: any finite one makes all its weights 0.
     const float base = std::max(max[i], kLeastMax);
-    sum[i] = WeighRow(reinterpret_cast<const float*>(work.products + i * kTileKeys),
-                      block.visible[i], padded, base, tile, work.weights + i * kTileKeys);
+    const auto* scores = reinterpret_cast<const float*>(work.products + i * kTileKeys);
+    std::int16_t* weights = work.weights + i * kTileKeys;
+    sum[i] = block.visible[i] == padded
+                 ? WeighRow<false>(scores, padded, padded, base, tile, weights)
+                 : WeighRow<true>(scores, block.visible[i], padded, base, tile, weights);
   }
   TakeTile(rows, block.index, max, sum, head_dim, factor);
   for (std::size_t j = 0; j < block.keys; j += kPanelKeys) {
