@@ -124,9 +124,9 @@ std::size_t RoundedRows::Bytes(std::int32_t in, std::int32_t tokens) {
 RoundedRows RoundedRows::In(std::byte* memory, std::int32_t in, std::int32_t tokens) {
   Check(in % kGemmBlock == 0, "rows that are no whole blocks");
   const std::size_t count = static_cast<std::size_t>(in) * static_cast<std::size_t>(tokens);
-  const auto take = [&](std::size_t bytes) {
+  const auto take = [&](std::size_t size) {
     std::byte* out = memory;
-    memory += RoundUp64(bytes);
+    memory += RoundUp64(size);
     return out;
   };
   const std::size_t floats = count / kGemmBlock * sizeof(float);

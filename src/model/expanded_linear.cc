@@ -162,15 +162,12 @@ ExpandedLinear::Form ExpandedLinear::FormOf(const Linear& linear, Compute comput
   if (compute == Compute::kF32) {
     return Form::kF32;
   }
-  const BlockIsa isa =
-      linear.in % kGemmBlock == 0 ? BestPanelForm(linear.type).isa : BlockIsa::kNone;
-  if (!HasMatrixUnits() && isa == BlockIsa::kVnni) {
-    return Form::kBlocks;
-  }
-  if (HasBf16Gemm()) {
+  if (HasMatrixUnits()) {
     return Form::kBf16;
   }
-  return isa == BlockIsa::kNone ? Form::kF32 : Form::kBlocks;
+  const bool blocks =
+      linear.in % kGemmBlock == 0 && BestPanelForm(linear.type).isa != BlockIsa::kNone;
+  return blocks ? Form::kBlocks : Form::kF32;
 }
 
 std::size_t ExpandedLinear::Bytes(const Linear& linear, Compute compute) {

@@ -16,7 +16,7 @@
 namespace rkv::model {
 
 // kF32: f32. kAuto: bf16 where the CPU has matrix units for it; else panels of bytes for BlockGemm
-// where CPU and type allow them; else bf16 where the CPU multiplies it; else f32.
+// where CPU and type allow them; else f32.
 // Bytes of one layer's expanded matrices are part of the memory plan.
 class ExpandedLinear {
  public:
