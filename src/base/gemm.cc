@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <dnnl.hpp>
+#include <vector>
 
 #include "base/check.h"
 
@@ -23,8 +24,7 @@ dnnl::memory::desc Matrix(std::int64_t rows, std::int64_t cols, std::int64_t str
   return {{rows, cols}, type, strides};
 }
 
-// A bf16 product for one shape. Creation costs a JIT compilation; oneDNN's own primitive cache
-// makes a second creation cheap, so each thread creates what it needs.
+// A bf16 product for one shape. Creation costs a JIT compilation.
 dnnl::matmul MakeBf16Matmul(const GemmShape& s) {
   using Type = dnnl::memory::data_type;
   dnnl::primitive_attr attr;
@@ -41,6 +41,27 @@ dnnl::matmul MakeBf16Matmul(const GemmShape& s) {
 #else
   return dnnl::matmul(dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attr, CpuEngine()));
 #endif
+}
+
+// The calling thread's product for a shape. oneDNN's own cache saves the compilation of a second
+// creation but not the rest of it, which takes as long as a product of the attention kernels.
+const dnnl::matmul& Bf16Matmul(const GemmShape& s) {
+  struct Made {
+    GemmShape shape;
+    dnnl::matmul matmul;
+  };
+  constexpr std::size_t kMost = 32;  // shapes: few, as tiles have fixed sizes
+  thread_local std::vector<Made> made;
+  const auto found =
+      std::find_if(made.begin(), made.end(), [&](const Made& m) { return m.shape == s; });
+  if (found != made.end()) {
+    return found->matmul;
+  }
+  if (made.size() == kMost) {
+    made.erase(made.begin());  // the oldest
+  }
+  made.push_back({s, MakeBf16Matmul(s)});
+  return made.back().matmul;
 }
 
 bool NothingToMultiply(const GemmShape& s, float* c) {
@@ -68,8 +89,8 @@ void GemmBf16(const GemmShape& s, const std::uint16_t* a, const std::uint16_t* b
   if (NothingToMultiply(s, c)) {
     return;
   }
-  const dnnl::matmul matmul = MakeBf16Matmul(s);
-  dnnl::stream stream(CpuEngine());
+  const dnnl::matmul& matmul = Bf16Matmul(s);
+  thread_local dnnl::stream stream(CpuEngine());
   const auto wrap = [&](const dnnl::memory::desc& desc, const void* data) {
     return dnnl::memory(desc, CpuEngine(), const_cast<void*>(data));
   };

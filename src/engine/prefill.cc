@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <optional>
 #include <string>
 
@@ -16,11 +15,12 @@ namespace {
 
 std::size_t Size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
-// Tokens that one attention task takes: enough query rows to reuse a tile of keys, few enough for
-// the tasks to balance.
+// Tokens that one attention task takes: enough query rows that packing the keys for them is a few
+// per cent of the work, few enough for the tasks to balance and for their sums to stay in the L2
+// cache.
 std::int32_t TileTokens(std::int32_t group) {
-  constexpr std::int32_t kQueryRows = 384;
-  return std::clamp(kQueryRows / group / 16 * 16, 16, 128);
+  constexpr std::int32_t kQueryRows = 1152;
+  return std::clamp(kQueryRows / group / 16 * 16, 16, 256);
 }
 
 // Bytes of an expanded matrix in the layer's buffer, each on a cache line of its own.
@@ -227,11 +227,15 @@ Status Prefill::RunPieces(const Weights& weights, const ProgressCallback& on_pro
     if (!go_on(piece.begin)) {
       return cancelled();
     }
-    if (Status status = StoreKeysValues(weights, piece); !status.ok()) {
+    const bool all_queries = queries.size() == piece.size();
+    if (Status status = StoreKeysValues(weights, piece, all_queries); !status.ok()) {
       return status;
     }
     if (queries.size() > 0) {
-      ProjectQueries(weights, piece, queries);
+      if (!all_queries) {
+        ProjectQueries(weights, piece, queries);
+      }
+      RotateQueries(piece, queries);
     }
     if (outputs.size() > 0) {
       Attend(piece, outputs);
@@ -244,18 +248,23 @@ Status Prefill::RunPieces(const Weights& weights, const ProgressCallback& on_pro
   return go_on(count_) ? Status() : cancelled();
 }
 
-// Keys, values and stored rows of a piece; the normed input stays in norm_ for the queries.
-Status Prefill::StoreKeysValues(const Weights& weights, Range piece) {
+// Keys, values and stored rows of a piece. The normed input stays in norm_ for the queries; where
+// all of them are needed, they are projected here too.
+Status Prefill::StoreKeysValues(const Weights& weights, Range piece, bool with_queries) {
   const StageTimer timer(Stage("prefill.linear"));
   const std::size_t embd = Size(params_.embd);
   const std::size_t width = Size(params_.kv_width());
-  ForTokens(piece, [&](std::int32_t t) {
-    model::RmsNorm({Hidden(t), embd}, weights.layer.attn_norm, params_.rms_eps,
-                   {Piece(norm_, params_.embd, piece, t), embd});
-  });
-  const model::MatMulJob jobs[] = {{&weights.k, k_.as<float>(), width},
-                                   {&weights.v, v_.as<float>(), width}};
-  MatMul(jobs, norm_.as<float>(), params_.embd, piece.size());
+  float* norm = norm_.as<float>();
+  const auto make = [&](std::int32_t t) {
+    model::RmsNorm({Hidden(piece.begin + t), embd}, weights.layer.attn_norm, params_.rms_eps,
+                   {norm + Size(t) * embd, embd});
+  };
+  std::vector<model::MatMulJob> jobs = {{&weights.k, k_.as<float>(), width},
+                                        {&weights.v, v_.as<float>(), width}};
+  if (with_queries) {
+    jobs.push_back({&*weights.q, q_.as<float>(), Size(params_.q_width())});
+  }
+  MatMul(jobs, {norm, embd, piece.size(), make});
   std::vector<std::int32_t> first;
   for (kv::HeadStore& head : Cache(primary()).heads) {
     const Result<std::int32_t> row = head.Extend(piece.size(), base_ + piece.begin);
@@ -280,17 +289,22 @@ Status Prefill::StoreKeysValues(const Weights& weights, Range piece) {
   return {};
 }
 
-void Prefill::MatMul(std::span<const model::MatMulJob> jobs, const float* x, std::int32_t width,
-                     std::int32_t tokens) {
-  model::MatMul(jobs, {x, Size(width), tokens}, rounded_.data(), *runtime_.pool);
+void Prefill::MatMul(std::span<const model::MatMulJob> jobs, const model::MatMulInput& input) {
+  model::MatMul(jobs, input, rounded_.data(), *runtime_.pool);
 }
 
 void Prefill::ProjectQueries(const Weights& weights, Range piece, Range queries) {
   const StageTimer timer(Stage("prefill.linear"));
-  const std::size_t width = Size(params_.q_width());
   const model::MatMulJob job{&*weights.q, Piece(q_, params_.q_width(), piece, queries.begin),
-                             width};
-  MatMul({&job, 1}, Piece(norm_, params_.embd, piece, queries.begin), params_.embd, queries.size());
+                             Size(params_.q_width())};
+  MatMul(
+      {&job, 1},
+      {Piece(norm_, params_.embd, piece, queries.begin), Size(params_.embd), queries.size(), {}});
+}
+
+void Prefill::RotateQueries(Range piece, Range queries) {
+  const StageTimer timer(Stage("prefill.linear"));
+  const std::size_t width = Size(params_.q_width());
   const std::size_t dims = Size(params_.rope.dims);
   const std::int32_t window_begin = count_ - window_;
   ForTokens(queries, [&](std::int32_t t) {
@@ -337,156 +351,23 @@ void Prefill::FinishPiece(const Weights& weights, Range piece, Range outputs) {
   float* gate = Piece(gate_, params_.ff, piece, outputs.begin);
   float* up = Piece(up_, params_.ff, piece, outputs.begin);
   const model::MatMulJob o{&*weights.o, delta, embd};
-  MatMul({&o, 1}, Piece(attention_, params_.q_width(), piece, outputs.begin), params_.q_width(),
-         outputs.size());
-  ForTokens(outputs, [&](std::int32_t t) {
-    const std::size_t i = Size(t - outputs.begin);
-    model::AddTo({Hidden(t), embd}, {delta + i * embd, embd});
-    model::RmsNorm({Hidden(t), embd}, weights.layer.ffn_norm, params_.rms_eps,
-                   {norm + i * embd, embd});
-  });
+  const std::size_t q_width = Size(params_.q_width());
+  MatMul({&o, 1},
+         {Piece(attention_, params_.q_width(), piece, outputs.begin), q_width, outputs.size(), {}});
   const model::MatMulJob gate_up[] = {{&*weights.gate, gate, ff}, {&*weights.up, up, ff}};
-  MatMul(gate_up, norm, params_.embd, outputs.size());
-  ForTokens(outputs, [&](std::int32_t t) {
-    const std::size_t i = Size(t - outputs.begin);
-    model::SiluMul({gate + i * ff, ff}, {up + i * ff, ff});
-  });
+  MatMul(gate_up, {norm, embd, outputs.size(), [&](std::int32_t t) {
+                     const std::span<float> hidden = {Hidden(outputs.begin + t), embd};
+                     model::AddTo(hidden, {delta + Size(t) * embd, embd});
+                     model::RmsNorm(hidden, weights.layer.ffn_norm, params_.rms_eps,
+                                    {norm + Size(t) * embd, embd});
+                   }});
   const model::MatMulJob down{&*weights.down, delta, embd};
-  MatMul({&down, 1}, gate, params_.ff, outputs.size());
+  MatMul({&down, 1}, {gate, ff, outputs.size(), [&](std::int32_t t) {
+                        model::SiluMul({gate + Size(t) * ff, ff}, {up + Size(t) * ff, ff});
+                      }});
   ForTokens(outputs, [&](std::int32_t t) {
     model::AddTo({Hidden(t), embd}, {delta + Size(t - outputs.begin) * embd, embd});
   });
-}
-
-// The first session owns the layer's full rows: the others take theirs before it compacts.
-Status Prefill::Evict() {
-  mass_window_ = -1;
-  std::size_t layer_bytes = 0;
-  for (const kv::HeadStore& head : Cache(primary()).heads) {
-    layer_bytes += Size(head.rows()) * head.view().row_bytes();
-  }
-  for (std::size_t i = sessions_.size(); i-- > 0;) {
-    SessionState& session = *sessions_[i];
-    if (Status status = EvictSession(session); !status.ok()) {
-      return status;
-    }
-    session.layer_bytes = std::max(session.layer_bytes, layer_bytes);
-    if (i > 0) {
-      session.shared_peak_bytes =
-          std::max(session.shared_peak_bytes, session.meter.bytes() + layer_bytes);
-    }
-  }
-  return {};
-}
-
-Status Prefill::EvictSession(SessionState& session) {
-  LayerCache& full = Cache(primary());
-  const std::int32_t window = std::min(session.needs.window, count_);
-  if (window > 0 && window != mass_window_) {
-    WindowMass(window);
-  }
-  const StageTimer timer(Stage("prefill.evict"));
-  std::vector<policy::HeadPrefill> heads;
-  const std::size_t mass_stride = mass_.size() / sizeof(float) / full.heads.size();
-  for (std::size_t h = 0; h < full.heads.size(); ++h) {
-    policy::HeadPrefill head{full.heads[h].view(), {}};
-    if (window > 0 && head.view.rows > window) {
-      head.mass = {mass_.as<float>() + h * mass_stride, Size(head.view.rows - window)};
-    }
-    heads.push_back(head);
-  }
-  Scratch scratch;
-  policy::LayerPrefill in;
-  in.shape = session.shape;
-  in.layer = layer_;
-  in.window = window;
-  in.heads = heads;
-  in.backend = runtime_.backend;
-  in.scratch = &scratch;
-  std::vector<policy::Rows> keep(heads.size());
-  if (Status status = session.policy->Evict(in, keep); !status.ok()) {
-    return status;
-  }
-  return KeepRows(session, keep);
-}
-
-void Prefill::WindowMass(std::int32_t window) {
-  const StageTimer timer(Stage("prefill.window"));
-  mass_window_ = window;
-  const std::vector<kv::HeadStore>& heads = Cache(primary()).heads;
-  const std::size_t mass_stride = mass_.size() / sizeof(float) / heads.size();
-  const std::size_t group_width = Size(params_.group()) * Size(params_.head_dim);
-  runtime_.pool->ParallelFor(params_.kv_heads, [&](std::int64_t task,
-                                                   const ThreadPool::Worker& worker) {
-    const auto h = Size(task);
-    const kv::HeadView view = heads[h].view();
-    if (view.rows <= window) {
-      return;
-    }
-    attention::WindowQuery query;
-    query.q =
-        window_q_.as<float>() + Size(window_ - window) * Size(params_.q_width()) + h * group_width;
-    query.q_stride = Size(params_.q_width());
-    query.tokens = window;
-    query.group = params_.group();
-    query.scale = params_.attention_scale;
-    runtime_.backend->window_mass(query, view,
-                                  {mass_.as<float>() + h * mass_stride, Size(view.rows - window)},
-                                  worker.scratch);
-  });
-}
-
-Status Prefill::KeepRows(SessionState& session, std::span<const policy::Rows> keep) {
-  LayerCache& full = Cache(primary());
-  LayerCache& cache = Cache(session);
-  std::vector<std::int32_t> every;
-  for (std::size_t h = 0; h < keep.size(); ++h) {
-    if (&session == &primary()) {
-      if (!keep[h].all) {
-        evicted_ = true;
-        cache.heads[h].Keep(keep[h].list);
-      }
-    } else {
-      if (keep[h].all) {
-        every.resize(Size(full.heads[h].rows()));
-        std::iota(every.begin(), every.end(), 0);
-      }
-      const std::vector<std::int32_t>& rows = keep[h].all ? every : keep[h].list;
-      if (Status status = cache.heads[h].CopyFrom(full.heads[h], rows); !status.ok()) {
-        return status;
-      }
-    }
-    if (!cache.indexes.empty()) {
-      // Room for the last prompt token and the answer.
-      const std::int32_t spare = session.max_new_tokens + 1;
-      if (Status status = cache.indexes[h].Rebuild(cache.heads[h].view(), spare); !status.ok()) {
-        return status;
-      }
-    }
-  }
-  return {};
-}
-
-void Prefill::RollBack() {
-  for (SessionState* session : sessions_) {
-    if (session->empty()) {
-      session->Clear();
-      continue;
-    }
-    session->lost = evicted_;
-    for (std::size_t l = 0; l < session->layers.size() && !evicted_; ++l) {
-      LayerCache& cache = session->layers[l];
-      for (std::size_t h = 0; h < cache.heads.size(); ++h) {
-        const std::int32_t held = held_[l * cache.heads.size() + h];
-        cache.heads[h].Truncate(held);
-        if (!cache.indexes.empty() && cache.indexes[h].rows() != held &&
-            !cache.indexes[h].Rebuild(cache.heads[h].view(), session->max_new_tokens + 1).ok()) {
-          session->lost = true;
-        }
-      }
-    }
-    session->pool.Trim();
-  }
 }
 
 }  // namespace rkv::engine

@@ -46,12 +46,12 @@ class Prefill {
   Status ReserveExpanded();
   Weights ExpandWeights(Range queries, Range outputs);
   Status RunPieces(const Weights& weights, const ProgressCallback& on_progress);
-  Status StoreKeysValues(const Weights& weights, Range piece);
+  Status StoreKeysValues(const Weights& weights, Range piece, bool with_queries);
   void ProjectQueries(const Weights& weights, Range piece, Range queries);
+  void RotateQueries(Range piece, Range queries);
   void Attend(Range piece, Range outputs);
-  // Products of the rows `x` of `tokens` tokens, `width` numbers each.
-  void MatMul(std::span<const model::MatMulJob> jobs, const float* x, std::int32_t width,
-              std::int32_t tokens);
+  // Products with input rows, which lie in rounded_ meanwhile.
+  void MatMul(std::span<const model::MatMulJob> jobs, const model::MatMulInput& input);
   void FinishPiece(const Weights& weights, Range piece, Range outputs);
   Status Evict();
   Status EvictSession(SessionState& session);

@@ -1,5 +1,7 @@
 #include "model/block_gemm.h"
 
+#include <initializer_list>
+
 #include "base/check.h"
 #include "model/block_kernel.h"
 

@@ -2,7 +2,6 @@
 #ifndef RKV_MODEL_BLOCK_KERNEL_H_
 #define RKV_MODEL_BLOCK_KERNEL_H_
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -26,16 +25,6 @@ void BlockGemmVnni(const PanelWeights& weights, const RoundedRows& x, const Bloc
                    const float* bias, float* y, std::size_t y_stride);
 void BlockGemmAvx2(const PanelWeights& weights, const RoundedRows& x, const BlockTile& tile,
                    const float* bias, float* y, std::size_t y_stride);
-
-// Writes a token's results for those rows of `panel` that exist.
-inline void StorePanelRows(const PanelWeights& weights, std::int32_t panel, const float* sums,
-                           const float* bias, float* y) {
-  const std::int32_t first = panel * kPanelRows;
-  const std::int32_t rows = std::min(kPanelRows, weights.out - first);
-  for (std::int32_t row = 0; row < rows; ++row) {
-    y[first + row] = sums[row] + (bias == nullptr ? 0.0f : bias[first + row]);
-  }
-}
 
 }  // namespace rkv::model
 

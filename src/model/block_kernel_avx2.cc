@@ -73,6 +73,16 @@ RKV_AVX2 void PanelTimesTokens(const std::byte* panel, std::size_t blocks, const
   }
 }
 
+// Writes a token's results for those rows of `panel` that exist.
+void StoreRows(const PanelWeights& weights, std::int32_t panel, const float* sums,
+               const float* bias, float* y) {
+  const std::int32_t first = panel * kPanelRows;
+  const std::int32_t rows = std::min(kPanelRows, weights.out - first);
+  for (std::int32_t row = 0; row < rows; ++row) {
+    y[first + row] = sums[row] + (bias == nullptr ? 0.0f : bias[first + row]);
+  }
+}
+
 template <std::size_t kFlush>
 void PanelTimes(const std::byte* panel, std::size_t blocks, const RoundedRows& x, std::size_t token,
                 std::size_t count, float* out) {
@@ -102,7 +112,7 @@ void BlockGemmAvx2(const PanelWeights& weights, const RoundedRows& x, const Bloc
       const std::size_t count = std::min(kTileTokens, end - token);
       multiply(panel, blocks, x, token, count, out);
       for (std::size_t t = 0; t < count; ++t) {
-        StorePanelRows(weights, p, out + t * kPanelRows, bias, y + (token + t) * y_stride);
+        StoreRows(weights, p, out + t * kPanelRows, bias, y + (token + t) * y_stride);
       }
     }
   }

@@ -139,6 +139,18 @@ RKV_VNNI void MultiplyTile(const Operands& o, std::size_t blocks, float* out) {
   }
 }
 
+// Writes a token's results for those rows of `panel` that exist.
+RKV_VNNI_INLINE void StoreRows(const PanelWeights& weights, std::int32_t panel, const float* sums,
+                               const float* bias, float* y) {
+  const std::int32_t first = panel * kPanelRows;
+  const auto exist = static_cast<__mmask16>((1u << std::min(kPanelRows, weights.out - first)) - 1);
+  __m512 sum = _mm512_loadu_ps(sums);
+  if (bias != nullptr) {
+    sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(exist, bias + first));
+  }
+  _mm512_mask_storeu_ps(y + first, exist, sum);
+}
+
 void SetToken(const RoundedRows& x, PanelKind kind, std::size_t token, int t, Operands& o) {
   const auto in = static_cast<std::size_t>(x.in);
   const std::size_t blocks = in / kGemmBlock;
@@ -149,10 +161,10 @@ void SetToken(const RoundedRows& x, PanelKind kind, std::size_t token, int t, Op
       kind == PanelKind::kCentred16 ? x.half_zeros + 2 * token * blocks : x.zeros + token * blocks;
 }
 
-}  // namespace
-
-void BlockGemmVnni(const PanelWeights& weights, const RoundedRows& x, const BlockTile& tile,
-                   const float* bias, float* y, std::size_t y_stride) {
+// As BlockGemm.
+RKV_VNNI void MultiplyTiles(const PanelWeights& weights, const RoundedRows& x,
+                            const BlockTile& tile, const float* bias, float* y,
+                            std::size_t y_stride) {
   const PanelKind kind = weights.form.kind;
   const auto multiply = kind == PanelKind::kMinimum   ? MultiplyTile<PanelKind::kMinimum>
                         : kind == PanelKind::kCentred ? MultiplyTile<PanelKind::kCentred>
@@ -173,12 +185,19 @@ void BlockGemmVnni(const PanelWeights& weights, const RoundedRows& x, const Bloc
       multiply(o, static_cast<std::size_t>(weights.in / kGemmBlock), &out[0][0][0]);
       for (int t = 0; t < std::min(kTokens, last_token + 1 - token); ++t) {
         for (int p = 0; p < std::min(kPanels, last_panel + 1 - panel); ++p) {
-          StorePanelRows(weights, panel + p, out[t][p], bias,
-                         y + static_cast<std::size_t>(token + t) * y_stride);
+          StoreRows(weights, panel + p, out[t][p], bias,
+                    y + static_cast<std::size_t>(token + t) * y_stride);
         }
       }
     }
   }
+}
+
+}  // namespace
+
+void BlockGemmVnni(const PanelWeights& weights, const RoundedRows& x, const BlockTile& tile,
+                   const float* bias, float* y, std::size_t y_stride) {
+  MultiplyTiles(weights, x, tile, bias, y, y_stride);
 }
 
 #else

@@ -15,7 +15,7 @@ using Form = ExpandedLinear::Form;
 
 // Rows or panels that one task expands.
 constexpr std::int64_t kTaskRows = 16;
-// Tokens that one task rounds.
+// Tokens that one task prepares.
 constexpr std::int64_t kRoundTokens = 16;
 
 // A task's part of a product: tokens [first_token, first_token + tokens), columns likewise.
@@ -137,18 +137,23 @@ void ExpandTaskRows(const Linear& linear, std::int64_t first, std::size_t rows, 
   }
 }
 
-RoundedRows RoundInput(const MatMulInput& input, std::int32_t in, std::byte* memory,
-                       ThreadPool& pool) {
-  const RoundedRows rounded = RoundedRows::In(memory, in, input.tokens);
-  const auto round = [&](std::int64_t task, const ThreadPool::Worker&) {
+// Makes the rows of the input, if they are to be made, and rounds them, if `rounded` is not null.
+void PrepareInput(const MatMulInput& input, const RoundedRows* rounded, ThreadPool& pool) {
+  const auto prepare = [&](std::int64_t task, const ThreadPool::Worker&) {
     const std::int64_t end = std::min<std::int64_t>((task + 1) * kRoundTokens, input.tokens);
     for (std::int64_t t = task * kRoundTokens; t < end; ++t) {
-      rounded.Round(static_cast<std::int32_t>(t),
-                    input.x + static_cast<std::size_t>(t) * input.stride);
+      const auto token = static_cast<std::int32_t>(t);
+      if (input.make) {
+        input.make(token);
+      }
+      if (rounded != nullptr) {
+        rounded->Round(token, input.x + static_cast<std::size_t>(t) * input.stride);
+      }
     }
   };
-  pool.ParallelFor((input.tokens + kRoundTokens - 1) / kRoundTokens, std::cref(round));
-  return rounded;
+  if (input.make || rounded != nullptr) {
+    pool.ParallelFor((input.tokens + kRoundTokens - 1) / kRoundTokens, std::cref(prepare));
+  }
 }
 
 }  // namespace
@@ -157,15 +162,12 @@ ExpandedLinear::Form ExpandedLinear::FormOf(const Linear& linear, Compute comput
   if (compute == Compute::kF32) {
     return Form::kF32;
   }
-  const BlockIsa isa =
-      linear.in % kGemmBlock == 0 ? BestPanelForm(linear.type).isa : BlockIsa::kNone;
-  if (!HasMatrixUnits() && isa == BlockIsa::kVnni) {
-    return Form::kBlocks;
-  }
-  if (HasBf16Gemm()) {
+  if (HasMatrixUnits()) {
     return Form::kBf16;
   }
-  return isa == BlockIsa::kNone ? Form::kF32 : Form::kBlocks;
+  const bool blocks =
+      linear.in % kGemmBlock == 0 && BestPanelForm(linear.type).isa != BlockIsa::kNone;
+  return blocks ? Form::kBlocks : Form::kF32;
 }
 
 std::size_t ExpandedLinear::Bytes(const Linear& linear, Compute compute) {
@@ -256,8 +258,9 @@ void MatMul(std::span<const MatMulJob> jobs, const MatMulInput& input, std::byte
     blocks = blocks || job.linear->form() == Form::kBlocks;
   }
   if (blocks) {
-    rounded = RoundInput(input, in, memory, pool);
+    rounded = RoundedRows::In(memory, in, input.tokens);
   }
+  PrepareInput(input, blocks ? &rounded : nullptr, pool);
   const auto run = [&](std::int64_t task, const ThreadPool::Worker& worker) {
     std::size_t j = 0;
     for (; task >= tiles[j].count(); ++j) {

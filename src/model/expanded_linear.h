@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "base/thread_pool.h"
@@ -15,7 +16,7 @@
 namespace rkv::model {
 
 // kF32: f32. kAuto: bf16 where the CPU has matrix units for it; else panels of bytes for BlockGemm
-// where CPU and type allow them; else bf16 where the CPU multiplies it; else f32.
+// where CPU and type allow them; else f32.
 // Bytes of one layer's expanded matrices are part of the memory plan.
 class ExpandedLinear {
  public:
@@ -47,6 +48,9 @@ struct MatMulInput {
   const float* x = nullptr;
   std::size_t stride = 0;
   std::int32_t tokens = 0;
+  // Computes row t, if set: called once for every t, in parallel, before anything reads the row.
+  // So that a row is rounded while it is still in the cache, and threads wait once less.
+  std::function<void(std::int32_t t)> make;
 };
 // One matrix that multiplies them: y[t * y_stride + row] = (W x[t] + b)[row].
 struct MatMulJob {

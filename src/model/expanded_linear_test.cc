@@ -144,7 +144,7 @@ TEST_P(ExpandedTypes, MatMulEqualsTheDefinition) {
     const ExpandedLinear expanded(m.linear, compute, memory.data(), pool);
     const std::vector<float> x = Random(3 * kIn, 2);
     std::vector<float> y(3 * 40);
-    Multiply(expanded, {x.data(), kIn, 3}, y.data(), 40, pool);
+    Multiply(expanded, {x.data(), kIn, 3, {}}, y.data(), 40, pool);
     // Rounding of inputs to bf16 or to 8 bits a block; none in f32.
     const bool exact = ExpandedLinear::FormOf(m.linear, compute) == ExpandedLinear::Form::kF32;
     for (std::size_t t = 0; t < 3; ++t) {
@@ -173,7 +173,7 @@ TEST(MatMul, HoldsForTokenCountsAroundASlice) {
         std::copy(row.begin(), row.end(),
                   expected.begin() + t * static_cast<std::ptrdiff_t>(stride));
       }
-      Multiply(expanded, {x.data(), 70, tokens}, y.data(), stride, pool);
+      Multiply(expanded, {x.data(), 70, tokens, {}}, y.data(), stride, pool);
       for (std::size_t i = 0; i < y.size(); ++i) {
         ASSERT_NEAR(y[i], expected[i], 2e-5) << "of " << tokens << " tokens, number " << i;
       }
@@ -189,11 +189,11 @@ TEST(MatMul, DoesNotDependOnHowTokensAreCutOrOnThreads) {
     std::vector<std::byte> memory(ExpandedLinear::Bytes(m.linear, compute));
     const ExpandedLinear expanded(m.linear, compute, memory.data(), pool);
     std::vector<float> whole(300 * 320);
-    Multiply(expanded, {x.data(), kIn, 300}, whole.data(), 320, pool);
+    Multiply(expanded, {x.data(), kIn, 300, {}}, whole.data(), 320, pool);
     std::vector<float> cut(300 * 320);
     for (std::int32_t t = 0; t < 300; t += 7) {
-      Multiply(expanded, {x.data() + t * kIn, kIn, std::min(7, 300 - t)}, cut.data() + t * 320, 320,
-               pool);
+      Multiply(expanded, {x.data() + t * kIn, kIn, std::min(7, 300 - t), {}}, cut.data() + t * 320,
+               320, pool);
     }
     for (std::size_t i = 0; i < whole.size(); ++i) {
       // Rounding of sums of 512 terms whose size is about 22.
@@ -201,7 +201,7 @@ TEST(MatMul, DoesNotDependOnHowTokensAreCutOrOnThreads) {
     }
     ThreadPool other(3);
     std::vector<float> three(300 * 320);
-    Multiply(expanded, {x.data(), kIn, 300}, three.data(), 320, other);
+    Multiply(expanded, {x.data(), kIn, 300, {}}, three.data(), 320, other);
     EXPECT_EQ(whole, three);
   }
 }

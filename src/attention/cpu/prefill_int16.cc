@@ -23,6 +23,7 @@ constexpr float kLeastMax = -1e30f;
 struct Rows {
   std::int32_t* queries;  // [block][head_dim / 2][kBlockRows], pairs of channels
   float* scales;          // [row] score in powers of two = integer * this * key scale
+  std::size_t* seen;      // [row] keys that the row sees
   float* max;             // [block][kLanes]
   float* sum;             // [block][kLanes]
   float* acc;             // [row][head_dim]
@@ -163,9 +164,17 @@ RKV_VNNI void ScoreBlock(const BlockView& block, const KeyTile& tile, std::size_
   }
 }
 
+// The inverse scales of values [j, j + 16), 0 for keys that the row does not see.
+template <bool kMasked>
+RKV_VNNI_INLINE __m512 Inverses(const KeyTile& tile, std::size_t visible, std::size_t j) {
+  return kMasked ? _mm512_maskz_loadu_ps(VisibleLanes(visible, j), tile.value_inverses + j)
+                 : _mm512_loadu_ps(tile.value_inverses + j);
+}
+
 // Turns scores of one query row against `padded` keys, relative to `max`, into integer weights.
 // Returns the sum of 2^(score - max) without the values' scales, in units of kMaxWeight, over the
-// first `visible`.
+// first `visible`. kMasked: some of them are not.
+template <bool kMasked>
 RKV_VNNI float WeighRow(const float* scores, std::size_t visible, std::size_t padded, float max,
                         const KeyTile& tile, std::int16_t* weights) {
   const __m512 base = _mm512_set1_ps(max - kLog2MaxWeight);
@@ -173,11 +182,8 @@ RKV_VNNI float WeighRow(const float* scores, std::size_t visible, std::size_t pa
   for (std::size_t j = 0; j < padded; j += 2 * kLanes) {
     const __m512 low = Exp2(_mm512_sub_ps(_mm512_loadu_ps(scores + j), base));
     const __m512 high = Exp2(_mm512_sub_ps(_mm512_loadu_ps(scores + j + kLanes), base));
-    const float* inverses = tile.value_inverses + j;
-    sum[0] =
-        _mm512_fmadd_ps(low, _mm512_maskz_loadu_ps(VisibleLanes(visible, j), inverses), sum[0]);
-    sum[1] = _mm512_fmadd_ps(
-        high, _mm512_maskz_loadu_ps(VisibleLanes(visible, j + kLanes), inverses + kLanes), sum[1]);
+    sum[0] = _mm512_fmadd_ps(low, Inverses<kMasked>(tile, visible, j), sum[0]);
+    sum[1] = _mm512_fmadd_ps(high, Inverses<kMasked>(tile, visible, j + kLanes), sum[1]);
     _mm512_storeu_si512(weights + j,
                         _mm512_packs_epi32(_mm512_cvtps_epi32(low), _mm512_cvtps_epi32(high)));
   }
@@ -225,8 +231,11 @@ RKV_VNNI void AttendBlock(const Rows& rows, const KeyTile& tile, const BlockView
   for (std::size_t i = 0; i < kBlockRows; ++i) {
     // A row that sees nothing here has no maximum: any finite one makes all its weights 0.
     const float base = std::max(max[i], kLeastMax);
-    sum[i] = WeighRow(reinterpret_cast<const float*>(work.products + i * kTileKeys),
-                      block.visible[i], padded, base, tile, work.weights + i * kTileKeys);
+    const auto* scores = reinterpret_cast<const float*>(work.products + i * kTileKeys);
+    std::int16_t* weights = work.weights + i * kTileKeys;
+    sum[i] = block.visible[i] == padded
+                 ? WeighRow<false>(scores, padded, padded, base, tile, weights)
+                 : WeighRow<true>(scores, block.visible[i], padded, base, tile, weights);
   }
   TakeTile(rows, block.index, max, sum, head_dim, factor);
   for (std::size_t j = 0; j < block.keys; j += kPanelKeys) {
@@ -235,20 +244,15 @@ RKV_VNNI void AttendBlock(const Rows& rows, const KeyTile& tile, const BlockView
   }
 }
 
-// Block `index` of rows and what it sees of the key tile at `first`: row r sees the rows
-// [0, first_row + r / group].
-BlockView ViewBlock(const Rows& rows, const PrefillTile& tile, std::size_t index, std::size_t first,
-                    std::size_t pairs) {
-  const auto group = static_cast<std::size_t>(tile.group);
-  const std::size_t last = static_cast<std::size_t>(tile.tokens) * group - 1;
+// Block `index` of rows and what it sees of the key tile at `first`.
+BlockView ViewBlock(const Rows& rows, std::size_t index, std::size_t first, std::size_t pairs) {
   BlockView block{};
   block.index = index;
   block.queries = rows.queries + index * kBlockRows * pairs;
   block.scales = rows.scales + index * kBlockRows;
   block.all_visible = kTileKeys;
   for (std::size_t i = 0; i < kBlockRows; ++i) {
-    const std::size_t seen = static_cast<std::size_t>(tile.first_row) +
-                             std::min(index * kBlockRows + i, last) / group + 1;
+    const std::size_t seen = rows.seen[index * kBlockRows + i];
     block.visible[i] = seen <= first ? 0 : std::min(kTileKeys, seen - first);
     block.keys = std::max(block.keys, block.visible[i]);
     block.all_visible = std::min(block.all_visible, block.visible[i]);
@@ -261,15 +265,16 @@ const float* QueryRow(const PrefillTile& tile, std::size_t row, std::size_t head
   return tile.q + row / group * tile.q_stride + row % group * head_dim;
 }
 
+// Rows behind the last repeat it; nobody reads their results.
 void PackQueries(const PrefillTile& tile, std::size_t count, std::size_t head_dim,
                  std::int16_t* row_i16, const Rows& rows) {
+  const auto group = static_cast<std::size_t>(tile.group);
+  const std::size_t last = static_cast<std::size_t>(tile.tokens) * group - 1;
   for (std::size_t row = 0; row < count; ++row) {
-    // Rows behind the last repeat it; nobody reads their results.
-    const std::size_t all =
-        static_cast<std::size_t>(tile.tokens) * static_cast<std::size_t>(tile.group);
-    const float scale =
-        RoundRow(QueryRow(tile, std::min(row, all - 1), head_dim), head_dim, row_i16);
+    const std::size_t source = std::min(row, last);
+    const float scale = RoundRow(QueryRow(tile, source, head_dim), head_dim, row_i16);
     rows.scales[row] = scale * tile.scale * kLog2E;
+    rows.seen[row] = static_cast<std::size_t>(tile.first_row) + source / group + 1;
     std::int32_t* to =
         rows.queries + row / kBlockRows * kBlockRows * (head_dim / 2) + row % kBlockRows;
     for (std::size_t c = 0; c < head_dim / 2; ++c) {
@@ -292,8 +297,11 @@ void WriteOutputs(const PrefillTile& tile, const Rows& rows, std::size_t head_di
 
 Rows MakeRows(Scratch::Frame& frame, std::size_t blocks, std::size_t head_dim) {
   const std::size_t padded = blocks * kBlockRows;
-  const Rows rows{frame.Array<std::int32_t>(padded * head_dim / 2), frame.Array<float>(padded),
-                  frame.Array<float>(blocks * kLanes), frame.Array<float>(blocks * kLanes),
+  const Rows rows{frame.Array<std::int32_t>(padded * head_dim / 2),
+                  frame.Array<float>(padded),
+                  frame.Array<std::size_t>(padded),
+                  frame.Array<float>(blocks * kLanes),
+                  frame.Array<float>(blocks * kLanes),
                   frame.Array<float>(padded * head_dim)};
   std::fill_n(rows.max, blocks * kLanes, kLeastMax);
   std::fill_n(rows.sum, blocks * kLanes, 0.0f);
@@ -333,7 +341,7 @@ void PrefillByInt16(const PrefillTile& tile, const kv::HeadView& head, Scratch& 
   for (std::size_t first = 0; first < all_rows; first += kTileKeys) {
     PackTile(head, first, std::min(kTileKeys, all_rows - first), pack, keys);
     for (std::size_t index = 0; index < blocks; ++index) {
-      const BlockView block = ViewBlock(rows, tile, index, first, head_dim / 2);
+      const BlockView block = ViewBlock(rows, index, first, head_dim / 2);
       if (block.keys > 0) {
         AttendBlock(rows, keys, block, head_dim, work);
       }

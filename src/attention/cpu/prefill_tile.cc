@@ -7,7 +7,7 @@
 namespace rkv::attention::cpu {
 
 // Where the kernel of a prompt tile is chosen. Rows in f32 ask for exact products; else the fastest
-// form of numbers wins: bf16 in matrix units, 16-bit integers, bf16 in vectors, f32.
+// form of numbers wins: bf16 in matrix units, 16-bit integers, f32.
 void PrefillTileRows(const PrefillTile& tile, const kv::HeadView& head, Scratch& scratch) {
   if (tile.tokens <= 0 || tile.group <= 0) {
     return;
@@ -18,8 +18,6 @@ void PrefillTileRows(const PrefillTile& tile, const kv::HeadView& head, Scratch&
     PrefillByGemm(tile, head, GemmBf16, scratch);
   } else if (HasInt16Prefill(head.head_dim)) {
     PrefillByInt16(tile, head, scratch);
-  } else if (HasBf16Gemm()) {
-    PrefillByGemm(tile, head, GemmBf16, scratch);
   } else {
     PrefillByPanels(tile, head, scratch);
   }

@@ -73,7 +73,7 @@ HWY_INLINE V ScaledPower(D d, V shifted, V r) {
 
 inline constexpr float kRoundShift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
 
-// exp(x) for x <= 0; exactly 0 below -87, so also for -infinity. Relative error 2e-7.
+// exp(x) for x <= 0; exactly 0 below -87, so also for -infinity; NaN for NaN. Relative error 2e-7.
 template <class D, class V>
 HWY_INLINE V ExpOfNegative(D d, V x) {
   const V log2e = hn::Set(d, 1.44269502162933349609f);
@@ -82,16 +82,16 @@ HWY_INLINE V ExpOfNegative(D d, V x) {
   const V shifted = hn::MulAdd(x, log2e, shift);
   const V n = hn::Sub(shifted, shift);
   const V r = hn::MulAdd(x, log2e_low, hn::MulSub(x, log2e, n));
-  return hn::IfThenElseZero(hn::Ge(x, hn::Set(d, -87.0f)), ScaledPower(d, shifted, r));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), ScaledPower(d, shifted, r));
 }
 
-// 2^x for x <= 0; exactly 0 below -126, so also for -infinity. Relative error 1e-7.
+// 2^x for x <= 0; exactly 0 below -126, so also for -infinity; NaN for NaN. Relative error 1e-7.
 template <class D, class V>
 HWY_INLINE V Exp2OfNegative(D d, V x) {
   const V shift = hn::Set(d, kRoundShift);
   const V shifted = hn::Add(x, shift);
   const V r = hn::Sub(x, hn::Sub(shifted, shift));
-  return hn::IfThenElseZero(hn::Ge(x, hn::Set(d, -126.0f)), ScaledPower(d, shifted, r));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), ScaledPower(d, shifted, r));
 }
 
 // The sums of the lanes of v[0..3], times `scale`, to out[0..3], one after the other.
