@@ -78,6 +78,7 @@ Json Header(const BenchReport& report) {
           {"kv_type", KvTypeName(report.settings.kv_type)},
           {"compute", ComputeName(report.settings.compute)},
           {"piece_tokens", report.settings.piece_tokens},
+          {"repack", report.settings.repack},
           {"fill", report.fill},
           {"tokens", report.tokens},
           {"repetitions", report.repetitions},

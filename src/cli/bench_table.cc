@@ -133,7 +133,8 @@ std::string HeaderText(const BenchReport& report) {
   }
   for (const BenchTeam& team : report.teams) {
     if (team.dram_gb_per_second.median > 0) {
-      text += fmt::format("{} threads read {} at {:.2f} GB/s ({:.2f}-{:.2f})\n", team.threads,
+      text += fmt::format("Memory by {}: {} at {:.2f} GB/s ({:.2f}-{:.2f})\n",
+                          team.threads == 1 ? "1 thread" : fmt::format("{} threads", team.threads),
                           HumanBytes(team.dram_probe_bytes), team.dram_gb_per_second.median,
                           team.dram_gb_per_second.min, team.dram_gb_per_second.max);
     }

@@ -162,7 +162,7 @@ const std::array kFlags = {
          [](Text v, Options& o) { return Store(ParseCompute(v), o.engine.compute); }},
     Flag{"--no-repack", "-nr", "",
          "decode from the mapped file, not from a copy in the layout that this CPU reads fastest",
-         kEngine, kModel, "", FlagValue::kNone, FlagRepeat::kLastWins,
+         kEngine, kEngines, "", FlagValue::kNone, FlagRepeat::kLastWins,
          [](Text, Options& o) {
            o.engine.repack = false;
            return Status();
