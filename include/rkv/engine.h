@@ -24,6 +24,7 @@ struct ModelInfo {
   std::string weight_types;
   std::uint64_t parameters = 0;
   std::uint64_t file_bytes = 0;
+  std::uint64_t packed_bytes = 0;  // weights in a layout of this CPU, in memory besides the file
   std::int32_t layers = 0;
   std::int32_t embd = 0;
   std::int32_t heads = 0;
@@ -61,8 +62,8 @@ class Engine {
   static Result<std::unique_ptr<Engine>> Open(const EngineOptions& options);
 
   // An engine for a model of this shape with random 4-bit weights in memory, to time sizes that no
-  // file is at hand for. It has no tokenizer: text is kUnsupported there. options.model_path must be
-  // empty. Errors: kInvalidArgument names the shapes that are known; kResourceExhausted.
+  // file is at hand for. It has no tokenizer: text is kUnsupported there. options.model_path must
+  // be empty. Errors: kInvalidArgument names the shapes that are known; kResourceExhausted.
   static Result<std::unique_ptr<Engine>> OpenShape(std::string_view shape,
                                                    const EngineOptions& options);
 

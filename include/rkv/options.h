@@ -28,6 +28,9 @@ struct EngineOptions {
   std::int32_t context = 0;  // tokens a session may hold; 0: the model's trained context
   Compute compute = Compute::kAuto;
   KvType kv_type = KvType::kAuto;
+  // Whether weights are laid out anew at the start, where this CPU then decodes faster; they then
+  // are in memory of this process instead of the mapped file. Not with Compute::kF32.
+  bool repack = true;
   std::int32_t piece_tokens = 1024;  // tokens of a prefill piece, [1, 65536]
   std::size_t memory_limit = 0;      // bytes a session may need beyond the weights; 0: what is free
 };

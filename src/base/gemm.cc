@@ -97,6 +97,12 @@ bool HasBf16Gemm() {
   return has;
 }
 
+bool HasMatrixUnits() {
+  static const bool has =
+      HasBf16Gemm() && dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_amx;
+  return has;
+}
+
 void UseOneGemmThread() { omp_set_num_threads(1); }
 
 }  // namespace rkv

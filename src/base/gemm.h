@@ -29,6 +29,10 @@ void GemmBf16(const GemmShape& shape, const std::uint16_t* a, const std::uint16_
 
 // Whether this CPU multiplies bf16 in hardware (AVX-512 BF16 or AMX) and oneDNN uses it.
 bool HasBf16Gemm();
+// Whether it does so in matrix units (AMX), at several times the rate of its vectors. Without them
+// bf16 is hardly faster than f32 on some CPUs, and integers are faster than both on all that have
+// AVX-512 VNNI.
+bool HasMatrixUnits();
 
 // Must run once on every thread that calls the above: oneDNN then stays in that thread.
 void UseOneGemmThread();

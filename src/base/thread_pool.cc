@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -29,24 +30,29 @@ void Pause() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) : scratch_(static_cast<std::size_t>(threads)) {
+ThreadPool::ThreadPool(int threads)
+    : scratch_(static_cast<std::size_t>(threads)), watch_(static_cast<std::size_t>(threads)) {
   Check(threads >= 1, "a pool needs a thread");
   UseOneGemmThread();
   workers_.reserve(static_cast<std::size_t>(threads));
   try {
     for (int i = 1; i < threads; ++i) {
-      workers_.emplace_back([this, i] { WorkerLoop(i); });
+      auto member = std::make_unique<Member>();
+      Member& place = *member;
+      workers_.push_back(std::move(member));
+      place.thread = std::thread([this, i] { WorkerLoop(i); });
     }
   } catch (const std::system_error&) {  // the system has no more threads: go on with those we got
+    workers_.pop_back();
     scratch_.resize(workers_.size() + 1);
   }
 }
 
 ThreadPool::~ThreadPool() {
   stop_.store(true);
-  Notify();
-  for (std::thread& worker : workers_) {
-    worker.join();
+  for (const auto& worker : workers_) {
+    worker->place.Wake();
+    worker->thread.join();
   }
 }
 
@@ -59,49 +65,99 @@ std::size_t ThreadPool::scratch_bytes() const {
 }
 
 template <class Ready>
-void ThreadPool::Wait(const Ready& ready) {
+bool ThreadPool::WaitPlace::Spin(const Ready& ready) {
   const double give_up = NowSeconds() + kSpinSeconds;
   do {
     for (int i = 0; i < 64; ++i) {
       if (ready()) {
-        return;
+        return true;
       }
       Pause();
     }
   } while (NowSeconds() < give_up);
-  // A waker changes its atomic, then reads sleepers_; a sleeper raises sleepers_, then reads the
-  // atomic. Both sequentially consistent, so at least one of them sees the other.
-  std::unique_lock lock(mutex_);
-  sleepers_.fetch_add(1);
-  changed_.wait(lock, ready);
-  sleepers_.fetch_sub(1);
+  return false;
 }
 
-void ThreadPool::Notify() {
-  if (sleepers_.load() > 0) {
-    { const std::lock_guard lock(mutex_); }  // a sleeper between its check and its wait holds this
-    changed_.notify_all();
+// A waker changes its atomic, then reads `sleeping`; a sleeper sets `sleeping`, then reads the
+// atomic. Both sequentially consistent, so at least one of them sees the other.
+template <class Ready>
+void ThreadPool::WaitPlace::Sleep(const Ready& ready) {
+  std::unique_lock lock(mutex);
+  sleeping.store(true);
+  changed.wait(lock, ready);
+  sleeping.store(false);
+}
+
+template <class Ready>
+void ThreadPool::WaitPlace::Wait(const Ready& ready) {
+  if (!Spin(ready)) {
+    Sleep(ready);
   }
 }
 
-void ThreadPool::RunTasks(int index) {
+void ThreadPool::WaitPlace::Wake() {
+  if (sleeping.load()) {
+    { const std::lock_guard lock(mutex); }  // a sleeper between its check and its wait holds this
+    changed.notify_one();
+  }
+}
+
+std::int64_t ThreadPool::RunTasks(int index) {
   const Worker worker{index, scratch_[static_cast<std::size_t>(index)]};
+  std::int64_t count = 0;
   for (std::int64_t i = next_.fetch_add(1); i < tasks_; i = next_.fetch_add(1)) {
     (*task_)(i, worker);
+    ++count;
   }
+  return count;
 }
 
 void ThreadPool::WorkerLoop(int index) {
   UseOneGemmThread();
+  Member& self = *workers_[static_cast<std::size_t>(index) - 1];
   for (std::uint64_t seen = 0;;) {
-    Wait([&] { return stop_.load() || round_.load() != seen; });
+    self.place.Wait([&] { return stop_.load() || self.invited.load() != seen; });
     if (stop_.load()) {
       return;
     }
-    seen = round_.load();
+    seen = self.invited.load();
     RunTasks(index);
-    busy_.fetch_sub(1);
-    Notify();
+    self.finished.store(seen);
+    if (busy_.fetch_sub(1) == 1) {
+      caller_.Wake();
+    }
+  }
+}
+
+// Asks workers to take part in a round: no more than there are tasks for, none that pauses.
+void ThreadPool::Invite(std::int64_t tasks, double now) {
+  ++round_;
+  late_.clear();
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    if (watch_.TakesPart(i, now) && static_cast<std::int64_t>(late_.size()) + 1 < tasks) {
+      late_.push_back(i);
+    }
+  }
+  busy_.store(static_cast<int>(late_.size()));
+  for (const std::size_t i : late_) {
+    workers_[i]->invited.store(round_);
+    workers_[i]->place.Wake();
+  }
+}
+
+void ThreadPool::WaitForWorkers(double patience) {
+  const auto ready = [&] { return busy_.load() == 0; };
+  const double start = NowSeconds();
+  if (WaitPlace::Spin(ready)) {
+    return;
+  }
+  std::erase_if(late_, [&](std::size_t i) { return workers_[i]->finished.load() == round_; });
+  caller_.Sleep(ready);
+  const double now = NowSeconds();
+  if (now - start > patience) {
+    for (const std::size_t i : late_) {
+      watch_.Late(i, now);
+    }
   }
 }
 
@@ -114,14 +170,17 @@ void ThreadPool::ParallelFor(std::int64_t tasks, const Task& task) {
     RunHere(tasks, task);
     return;
   }
+  const double start = NowSeconds();
   tasks_ = tasks;
   task_ = &task;
   next_.store(0);
-  busy_.store(static_cast<int>(workers_.size()));
-  round_.fetch_add(1);
-  Notify();
-  RunTasks(0);
-  Wait([&] { return busy_.load() == 0; });
+  Invite(tasks, start);
+  const std::int64_t mine = RunTasks(0);
+  if (busy_.load() != 0) {
+    const double mean =
+        (NowSeconds() - start) / static_cast<double>(std::max<std::int64_t>(mine, 1));
+    WaitForWorkers(StragglerWatch::Patience(mean));
+  }
 }
 
 void ThreadPool::RunHere(std::int64_t tasks, const Task& task) {

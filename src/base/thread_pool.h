@@ -6,16 +6,19 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/scratch.h"
+#include "base/straggler_watch.h"
 
 namespace rkv {
 
 // One team of `threads` (the caller is one of them). Each member has a Scratch of its own.
-// ParallelFor may be called from one thread at a time and must not be nested.
+// ParallelFor may be called from one thread at a time and must not be nested. A member whose CPU is
+// busy with another process is left out for some milliseconds (StragglerWatch).
 class ThreadPool {
  public:
   // A task's view of who runs it.
@@ -33,6 +36,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return static_cast<int>(scratch_.size()); }
+  // The caller's own scratch, for a Frame that stays open over a ParallelFor.
+  Scratch& caller_scratch() { return scratch_[0]; }
   // Bytes of scratch held by all members. Call it between ParallelFor calls only.
   std::size_t scratch_bytes() const;
 
@@ -44,24 +49,44 @@ class ThreadPool {
   void RunHere(std::int64_t tasks, const Task& task);
 
  private:
-  void WorkerLoop(int index);
-  void RunTasks(int index);
-  // Spins for a moment, then sleeps, until ready() holds; what makes it hold is followed by Notify.
-  template <class Ready>
-  void Wait(const Ready& ready);
-  void Notify();
+  // Where one thread waits for another. Only the owner waits; anybody may wake it.
+  struct WaitPlace {
+    // Spins for a moment, then sleeps, until ready() holds; whoever makes it hold calls Wake.
+    template <class Ready>
+    void Wait(const Ready& ready);
+    template <class Ready>
+    static bool Spin(const Ready& ready);
+    template <class Ready>
+    void Sleep(const Ready& ready);
+    void Wake();
 
-  std::vector<Scratch> scratch_;
-  std::vector<std::thread> workers_;
-  std::atomic<std::uint64_t> round_{0};  // one more for every ParallelFor
-  std::atomic<std::int64_t> next_{0};    // the next task of this round
-  std::atomic<int> busy_{0};             // workers that have not finished this round
+    std::atomic<bool> sleeping{false};
+    std::mutex mutex;
+    std::condition_variable changed;
+  };
+  struct alignas(64) Member {
+    std::atomic<std::uint64_t> invited{0};   // the last round that it takes part in
+    std::atomic<std::uint64_t> finished{0};  // the last one that it has ended
+    WaitPlace place;
+    std::thread thread;
+  };
+
+  void WorkerLoop(int index);
+  std::int64_t RunTasks(int index);
+  void Invite(std::int64_t tasks, double now);
+  void WaitForWorkers(double patience);
+
+  std::vector<Scratch> scratch_;  // of the caller, then of each worker
+  std::vector<std::unique_ptr<Member>> workers_;
+  StragglerWatch watch_;
+  std::vector<std::size_t> late_;      // workers that this round waits for
+  std::uint64_t round_ = 0;            // one more for every ParallelFor
+  std::atomic<std::int64_t> next_{0};  // the next task of this round
+  std::atomic<int> busy_{0};           // invited workers that have not finished this round
   std::atomic<bool> stop_{false};
-  std::int64_t tasks_ = 0;  // of this round; written before round_
+  std::int64_t tasks_ = 0;  // of this round; written before the invitations
   const Task* task_ = nullptr;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::atomic<int> sleepers_{0};
+  WaitPlace caller_;
 };
 
 // Threads to use by default: the CPUs this process may run on (affinity and cgroup quota).

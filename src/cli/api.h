@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/peer.h"
 #include "rkv/engine.h"
 
 namespace rkv::cli {
@@ -16,6 +17,11 @@ struct EngineApi {
   std::function<Result<std::unique_ptr<Engine>>(const EngineOptions&)> open;
   std::function<Status(std::string_view policy)> check_policy;
   std::function<std::vector<PolicyDescription>()> describe_policies;
+  std::function<Result<std::unique_ptr<Engine>>(std::string_view shape, const EngineOptions&)>
+      open_shape;
+  std::vector<std::string> known_shapes;
+  std::vector<bench::PeerKind> peers;
+  std::size_t probe_bytes = 0;  // that bench reads to measure memory
   std::string_view version;
   std::filesystem::path source_dir;  // where the default model is looked for
 };

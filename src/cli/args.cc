@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "cli/bench_flags.h"
 #include "cli/flags.h"
 #include "cli/plain_args.h"
 
@@ -24,10 +25,11 @@ struct CommandName {
   std::string_view help;
 };
 
-constexpr std::array<CommandName, 5> kCommands = {{
+constexpr std::array<CommandName, 6> kCommands = {{
     {Command::kRun, "run", "answer a question about a document"},
     {Command::kChat, "chat", "talk; one compressed session for all turns"},
     {Command::kInfo, "info", "facts about a model and what a method would keep"},
+    {Command::kBench, "bench", "speed of methods and of other engines, in turns"},
     {Command::kPolicies, "policies", "KV-cache methods and their options"},
     {Command::kHelp, "help", "help of a command: rkv help run"},
 }};
@@ -37,7 +39,8 @@ constexpr std::string_view kExamples =
     "  rkv run -f report.txt -p \"What was decided?\"\n"
     "  rkv run -m model.gguf -f report.txt -p \"What was decided?\" --kv rocketkv:budget=512 "
     "--compare full\n"
-    "  rkv chat -f report.txt --kv hsa:budget=1024\n";
+    "  rkv chat -f report.txt --kv hsa:budget=1024\n"
+    "  rkv bench -d 4096 --kv full,rocketkv:budget=512 --peer llama.cpp\n";
 
 constexpr std::string_view kEnvironment =
     "Every flag can be given as RKV_<FLAG> (RKV_CTX_SIZE=8192); for llama.cpp's flags\n"
@@ -190,7 +193,10 @@ Result<Options> ParseCommand(Command command, std::span<const std::string> args,
       return status;
     }
   }
-  const Status status = CheckTogether(options);
+  Status status = CheckTogether(options);
+  if (status.ok() && command == Command::kBench) {
+    status = FinishBenchOptions(options);
+  }
   if (!status.ok()) {
     return status;
   }

@@ -198,16 +198,22 @@ TEST(HelpText, ListsEveryFlagOfACommand) {
   }
 }
 
-TEST(Flags, AreNamedOnce) {
-  std::map<std::string, int> seen;
-  for (const Flag& flag : Flags()) {
-    ++seen[std::string(LongName(flag))];
-    if (!flag.alias.empty()) {
-      ++seen[std::string(flag.alias)];
+TEST(Flags, AreNamedOnceInACommand) {
+  for (const Command command :
+       {Command::kRun, Command::kChat, Command::kInfo, Command::kPolicies, Command::kBench}) {
+    std::map<std::string, int> seen;
+    for (const Flag& flag : Flags()) {
+      if ((flag.commands & In(command)) == 0) {
+        continue;
+      }
+      ++seen[std::string(LongName(flag))];
+      if (!flag.alias.empty()) {
+        ++seen[std::string(flag.alias)];
+      }
     }
-  }
-  for (const auto& [name, count] : seen) {
-    EXPECT_EQ(count, 1) << name;
+    for (const auto& [name, count] : seen) {
+      EXPECT_EQ(count, 1) << name;
+    }
   }
 }
 

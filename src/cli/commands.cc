@@ -4,6 +4,7 @@
 
 #include <exception>
 
+#include "cli/bench_setup.h"
 #include "cli/exit_codes.h"
 
 namespace rkv::cli {
@@ -26,6 +27,8 @@ int Dispatch(const Options& options, const EngineApi& api, Console& console) {
       return Chat(options, api, console);
     case Command::kInfo:
       return Info(options, api, console);
+    case Command::kBench:
+      return Bench(options, api, console);
     case Command::kPolicies:
       break;
   }
@@ -34,6 +37,9 @@ int Dispatch(const Options& options, const EngineApi& api, Console& console) {
 
 // Method strings, before a model is loaded for nothing.
 Status CheckMethods(const Options& options, const EngineApi& api) {
+  if (options.command == Command::kBench) {
+    return CheckBench(options.bench, api);
+  }
   Status status = api.check_policy(options.policy);
   if (!status.ok()) {
     return Status(status.code(), "--kv: " + status.message());

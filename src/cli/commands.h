@@ -20,6 +20,7 @@ int Main(std::span<const std::string> args, const GetEnv& get_env, const EngineA
 int Run(const Options& options, const EngineApi& api, Console& console);
 int Chat(const Options& options, const EngineApi& api, Console& console);
 int Info(const Options& options, const EngineApi& api, Console& console);
+int Bench(const Options& options, const EngineApi& api, Console& console);
 int Policies(const Options& options, const EngineApi& api, Console& console);
 
 }  // namespace rkv::cli

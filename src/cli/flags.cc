@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "base/text.h"
+#include "cli/bench_flags.h"
 #include "cli/parse_value.h"
 
 namespace rkv::cli {
@@ -24,6 +26,7 @@ constexpr float kMinTopP = 1e-6F;  // 0 would leave no token at all
 
 constexpr CommandSet kGenerating = In(Command::kRun) | In(Command::kChat);
 constexpr CommandSet kModel = kGenerating | In(Command::kInfo);
+constexpr CommandSet kEngines = kModel | In(Command::kBench);
 constexpr CommandSet kAll = kModel | In(Command::kPolicies);
 
 constexpr Text kNoLlama = "-";
@@ -128,7 +131,7 @@ const std::array kFlags = {
          [](Text v, Options& o) { return StoreName(v, o.compare); }},
 
     Flag{"-m,--model", "", "FILE", "GGUF model; a bare argument ending in .gguf is taken too",
-         kEngine, kModel, "", FlagValue::kRequired, FlagRepeat::kError,
+         kEngine, kEngines, "", FlagValue::kRequired, FlagRepeat::kError,
          [](Text v, Options& o) { return StoreName(v, o.engine.model_path); }},
     Flag{"-c,--ctx-size,--max-model-len", "", "N", "context in tokens, 0 = the model's (0)",
          kEngine, kModel, "", FlagValue::kRequired, FlagRepeat::kLastWins,
@@ -139,26 +142,33 @@ const std::array kFlags = {
     Flag{"--threads-batch", "-tb", "N", "accepted; prefill and decode share the -t threads",
          kEngine, kModel, "", FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return StoreThreads(v, o.threads_batch); }},
-    Flag{"-b,--batch-size", "", "N", "tokens of a prefill piece (1024)", kEngine, kModel, "BATCH",
+    Flag{"-b,--batch-size", "", "N", "tokens of a prefill piece (1024)", kEngine, kEngines, "BATCH",
          FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseInt(v, 1, kMaxPiece), o.batch_tokens); }},
-    Flag{"--ubatch-size", "-ub", "N", "the same; counts when both are given", kEngine, kModel,
+    Flag{"--ubatch-size", "-ub", "N", "the same; counts when both are given", kEngine, kEngines,
          "UBATCH", FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseInt(v, 1, kMaxPiece), o.ubatch_tokens); }},
     Flag{"--cache-type-k", "-ctk", "TYPE",
-         "stored keys: f16, bf16, f32, q8, auto = f16, or f32 with --compute f32", kEngine, kModel,
+         "stored keys: f16, bf16, f32, q8, auto = f16, or f32 with --compute f32", kEngine, kEngines,
          "", FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseKvType(v), o.engine.kv_type); }},
     Flag{"--cache-type-v", "-ctv", "TYPE", "stored values: must be the same as of keys", kEngine,
-         kModel, "", FlagValue::kRequired, FlagRepeat::kLastWins,
+         kEngines, "", FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseKvType(v), o.value_type); }},
     Flag{"--flash-attn", "-fa", "on|off|auto", "accepted, no effect here: attention is one kernel",
          kEngine, kModel, "", FlagValue::kOptional, FlagRepeat::kLastWins, StoreFlashAttention},
     Flag{"--compute", "", "auto|f32", "arithmetic of linear layers; f32 is the slow reference",
-         kEngine, kModel, kNoLlama, FlagValue::kRequired, FlagRepeat::kLastWins,
+         kEngine, kEngines, kNoLlama, FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseCompute(v), o.engine.compute); }},
+    Flag{"--no-repack", "-nr", "",
+         "decode from the mapped file, not from a copy in the layout that this CPU reads fastest",
+         kEngine, kModel, "", FlagValue::kNone, FlagRepeat::kLastWins,
+         [](Text, Options& o) {
+           o.engine.repack = false;
+           return Status();
+         }},
     Flag{"--mem-limit", "", "BYTES", "memory beyond the weights, with K, M, G (what is free)",
-         kEngine, kModel, kNoLlama, FlagValue::kRequired, FlagRepeat::kLastWins,
+         kEngine, kEngines, kNoLlama, FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseBytes(v), o.engine.memory_limit); }},
 
     Flag{"-n,--predict,--n-predict", "", "N", "tokens to generate, -1 = until an end (256)",
@@ -206,7 +216,14 @@ const std::array kFlags = {
 
 }  // namespace
 
-std::span<const Flag> Flags() { return kFlags; }
+std::span<const Flag> Flags() {
+  static const std::vector<Flag> kAllFlags = [] {
+    std::vector<Flag> flags(BenchFlags().begin(), BenchFlags().end());
+    flags.insert(flags.end(), kFlags.begin(), kFlags.end());
+    return flags;
+  }();
+  return kAllFlags;
+}
 
 std::string_view LongName(const Flag& flag) {
   const std::size_t start = flag.names.find("--");

@@ -43,6 +43,7 @@ Json Settings(const EngineOptions& o) {
           {"context", o.context},
           {"kv_type", KvTypeName(o.kv_type)},
           {"compute", ComputeName(o.compute)},
+          {"repack", o.repack},
           {"piece_tokens", o.piece_tokens}};
 }
 
@@ -59,6 +60,7 @@ Json ToJson(const Report& r, bool with_tokens) {
                {"stages", Stages(r.stats)},
                {"memory",
                 {{"weights_bytes", r.weights_bytes},
+                 {"packed_bytes", r.packed_bytes},
                  {"scratch_bytes", r.scratch_bytes},
                  {"rss_bytes", r.rss_bytes},
                  {"rss_peak_bytes", r.rss_peak_bytes},

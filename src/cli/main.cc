@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/child_peer.h"
+#include "bench/llama_peer.h"
+#include "bench/stream_probe.h"
 #include "cli/commands.h"
 #include "cli/signals.h"
 #include "rkv/engine.h"
@@ -29,8 +32,20 @@ int main(int argc, char** argv) {
   rkv::cli::InstallSignalHandlers();
   rkv::cli::Console console = {rkv::cli::LineInput(STDIN_FILENO), rkv::cli::Output(STDOUT_FILENO),
                                rkv::cli::Output(STDERR_FILENO)};
-  const rkv::cli::EngineApi api = {rkv::Engine::Open, rkv::CheckPolicy, rkv::DescribePolicies,
-                                   rkv::Version(), RKV_SOURCE_DIR};
+  const rkv::cli::EngineApi api = {
+      .open = rkv::Engine::Open,
+      .check_policy = rkv::CheckPolicy,
+      .describe_policies = rkv::DescribePolicies,
+      .open_shape = rkv::Engine::OpenShape,
+      .known_shapes = rkv::KnownShapes(),
+      .peers = {{"llama.cpp", rkv::bench::LlamaPeerSettings(), false, rkv::bench::OpenLlamaPeer},
+                {"openvino", rkv::bench::OpenVinoSettings(), true,
+                 [](const auto& options, const auto& feed, const auto& stop) {
+                   return rkv::bench::OpenChildPeer("openvino", options, feed, stop);
+                 }}},
+      .probe_bytes = rkv::bench::DramProbeBytes(),
+      .version = rkv::Version(),
+      .source_dir = RKV_SOURCE_DIR};
   const std::vector<std::string> args(argv + 1, argv + argc);
   return rkv::cli::Main(
       args, [](const char* name) { return std::getenv(name); }, api, console);

@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <string>
 
+#include "cli/bench_options.h"
 #include "rkv/options.h"
 
 namespace rkv::cli {
 
-enum class Command : std::uint8_t { kNone, kHelp, kVersion, kRun, kChat, kInfo, kPolicies };
+enum class Command : std::uint8_t { kNone, kHelp, kVersion, kRun, kChat, kInfo, kPolicies, kBench };
 
 struct Options {
   Command command = Command::kNone;
@@ -26,6 +27,8 @@ struct Options {
 
   GenerateOptions generate;  // max_tokens -1: no limit; repeat_last_n -1: the whole context
   bool random_seed = true;
+
+  BenchOptions bench;
 
   std::string prompt;
   std::string file;  // "-": standard input

@@ -35,6 +35,7 @@ Result<Report> MakeReport(const Engine& engine, const Session& session,
   report.stats = std::move(stats);
   report.settings = engine.options();
   report.weights_bytes = engine.model().file_bytes;
+  report.packed_bytes = engine.model().packed_bytes;
   report.scratch_bytes = plan->scratch;
   report.rss_bytes = StatusBytes(status, "VmRSS");
   report.rss_peak_bytes = StatusBytes(status, "VmHWM");

@@ -21,6 +21,7 @@ struct Report {
   EngineOptions settings;  // as in effect
   std::uint64_t seed = 0;
   std::size_t weights_bytes = 0;
+  std::size_t packed_bytes = 0;  // weights in a layout of this CPU, besides the mapped file
   std::size_t scratch_bytes = 0;
   std::size_t rss_bytes = 0;
   std::size_t rss_peak_bytes = 0;

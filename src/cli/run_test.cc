@@ -95,10 +95,10 @@ TEST(Run, JsonHasEveryFieldInOrder) {
               ElementsAre("bytes_full", "bytes_kept", "bytes_index", "bytes_parked", "bytes_peak",
                           "bytes_layer", "tokens_kept", "tokens_read_per_step",
                           "bytes_read_per_step", "dense_share"));
-  EXPECT_THAT(Keys(json["memory"]), ElementsAre("weights_bytes", "scratch_bytes", "rss_bytes",
-                                                "rss_peak_bytes", "rss_file_bytes"));
-  EXPECT_THAT(Keys(json["settings"]),
-              ElementsAre("threads", "context", "kv_type", "compute", "piece_tokens", "seed"));
+  EXPECT_THAT(Keys(json["memory"]), ElementsAre("weights_bytes", "packed_bytes", "scratch_bytes",
+                                                "rss_bytes", "rss_peak_bytes", "rss_file_bytes"));
+  EXPECT_THAT(Keys(json["settings"]), ElementsAre("threads", "context", "kv_type", "compute",
+                                                  "repack", "piece_tokens", "seed"));
   EXPECT_EQ(json["text"], "Hello world");
   EXPECT_EQ(json["model"], "m.gguf");
   EXPECT_EQ(json["policy"], "rocketkv:budget=1024,spelled=out");

@@ -69,7 +69,7 @@ class DecodeLayer {
 
  private:
   void MatVec(std::initializer_list<model::MatVecJob> jobs, const float* x) {
-    model::MatVec({jobs.begin(), jobs.size()}, x, runtime_.compute, *runtime_.pool);
+    model::MatVec({jobs.begin(), jobs.size()}, x, 1, runtime_.compute, *runtime_.pool);
   }
 
   // Rotates q and k, stores the token's row in every head and takes it into the index.
@@ -244,7 +244,7 @@ void ComputeLogits(const Runtime& runtime, const float* x, std::vector<float>& n
   logits.resize(static_cast<std::size_t>(params.vocab));
   model::RmsNorm({x, norm.size()}, runtime.model->output_norm(), params.rms_eps, norm);
   const model::MatVecJob job{&runtime.model->output(), logits.data()};
-  model::MatVec({&job, 1}, norm.data(), runtime.compute, *runtime.pool);
+  model::MatVec({&job, 1}, norm.data(), 1, runtime.compute, *runtime.pool);
 }
 
 Status DecodeToken(const Runtime& runtime, Token token, SessionState& session,

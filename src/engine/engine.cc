@@ -47,7 +47,11 @@ Result<std::unique_ptr<Engine>> MakeEngine(const EngineOptions& options,
   if (options.kv_type == KvType::kAuto) {
     effective.kv_type = options.compute == Compute::kF32 ? KvType::kF32 : KvType::kF16;
   }
-  return std::unique_ptr<Engine>(std::make_unique<engine::EngineImpl>(effective, std::move(model)));
+  auto engine = std::make_unique<engine::EngineImpl>(effective, std::move(model));
+  if (Status status = engine->PackWeights(); !status.ok()) {
+    return status;
+  }
+  return std::unique_ptr<Engine>(std::move(engine));
 }
 
 }  // namespace

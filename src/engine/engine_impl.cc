@@ -43,6 +43,25 @@ EngineImpl::EngineImpl(const EngineOptions& options, std::unique_ptr<model::Mode
   info_ = DescribeModel(*model_, runtime_.codec);
 }
 
+Status EngineImpl::PackWeights() {
+  options_.repack = options_.repack && options_.compute != Compute::kF32;
+  if (!options_.repack) {
+    return {};
+  }
+  const std::size_t bytes = model_->BytesToPack();
+  if (const std::size_t available = AvailableMemory(); bytes > available) {
+    return {Code::kResourceExhausted,
+            fmt::format("weights in this CPU's layout take {}, available are {}; without repacking "
+                        "(--no-repack) they stay in the mapped file",
+                        HumanBytes(bytes), HumanBytes(available))};
+  }
+  if (Status status = model_->Pack(pool_); !status.ok()) {
+    return status;
+  }
+  info_.packed_bytes = model_->packed_bytes();
+  return {};
+}
+
 Result<std::vector<Token>> EngineImpl::Tokenize(std::string_view text, bool add_special,
                                                 bool parse_special) const {
   return model_->tokenizer().Encode(text, add_special, parse_special);

@@ -19,6 +19,10 @@ class EngineImpl final : public Engine {
   // REQUIRES: options checked, `model` loaded.
   EngineImpl(const EngineOptions& options, std::unique_ptr<model::Model> model);
 
+  // Lays the weights out for decode when the options say so; before anything else.
+  // Errors: kResourceExhausted names bytes needed and available.
+  Status PackWeights();
+
   const ModelInfo& model() const override { return info_; }
   const EngineOptions& options() const override { return options_; }
   Result<std::vector<Token>> Tokenize(std::string_view text, bool add_special,

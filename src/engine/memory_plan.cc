@@ -10,8 +10,10 @@
 #include <string>
 #include <string_view>
 
+#include "kv/block_pool.h"
 #include "kv/chunk_index.h"
 #include "kv/head_store.h"
+#include "model/expanded_linear.h"
 
 namespace rkv::engine {
 namespace {
@@ -22,7 +24,7 @@ std::size_t Size(std::int64_t n) { return static_cast<std::size_t>(n); }
 std::size_t LayerRowBytes(const Runtime& runtime, std::int64_t rows) {
   const model::HyperParams& params = runtime.params();
   const std::size_t block =
-      (kv::HeadStore::BlockBytes(params.head_dim, runtime.codec) + 4095) / 4096 * 4096;
+      kv::BlockPool::BytesOf(kv::HeadStore::BlockBytes(params.head_dim, runtime.codec));
   const std::size_t blocks = Size((rows + kv::kBlockRows - 1) / kv::kBlockRows);
   return Size(params.kv_heads) * (blocks * block + Size(rows) * sizeof(std::int32_t));
 }
@@ -112,10 +114,16 @@ std::size_t AddressSpaceAvailable() {
 
 }  // namespace
 
+std::size_t RoundedInputBytes(const model::HyperParams& params, std::int32_t piece_tokens) {
+  return std::max({model::MatMulBytes(params.embd, piece_tokens),
+                   model::MatMulBytes(params.q_width(), piece_tokens),
+                   model::MatMulBytes(params.ff, piece_tokens)});
+}
+
 std::size_t PrefillScratchBytes(const Runtime& runtime, std::int32_t held_rows, std::int32_t tokens,
                                 std::int32_t window) {
   const model::HyperParams& params = runtime.params();
-  const std::int64_t piece = std::min(runtime.piece_tokens, tokens);
+  const std::int32_t piece = std::min(runtime.piece_tokens, tokens);
   const std::int64_t per_piece_token =
       params.embd * 2LL + params.q_width() * 2LL + params.kv_width() * 2LL + params.ff * 2LL;
   const std::int64_t floats = static_cast<std::int64_t>(tokens) * (params.embd + params.rope.dims) +
@@ -131,7 +139,7 @@ std::size_t PrefillScratchBytes(const Runtime& runtime, std::int32_t held_rows, 
                                                                 Size(params.head_dim) *
                                                                 sizeof(float);
   return Size(floats) * sizeof(float) + ExpandedLayerBytes(runtime) +
-         Size(runtime.pool->threads()) * thread_bytes;
+         RoundedInputBytes(params, piece) + Size(runtime.pool->threads()) * thread_bytes;
 }
 
 MemoryPlan PlanMemory(const Runtime& runtime, const policy::Policy& policy,

@@ -23,6 +23,9 @@ MemoryPlan PlanMemory(const Runtime& runtime, const policy::Policy& policy,
 std::size_t PrefillScratchBytes(const Runtime& runtime, std::int32_t held_rows, std::int32_t tokens,
                                 std::int32_t window);
 
+// Bytes in which a prefill rounds the inputs of one piece's products.
+std::size_t RoundedInputBytes(const model::HyperParams& params, std::int32_t piece_tokens);
+
 // Bytes that this process may still take: free memory of the system, of its control groups and of
 // its address-space limit, whichever is least.
 std::size_t AvailableMemory();

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "engine/decode.h"
+#include "engine/memory_plan.h"
 #include "model/ops.h"
 
 namespace rkv::engine {
@@ -115,6 +116,11 @@ Status Prefill::Allocate() {
     }
     *want.buffer = std::move(*buffer);
   }
+  Result<Buffer> rounded = Buffer::Allocate(RoundedInputBytes(params_, piece));
+  if (!rounded) {
+    return rounded.error();
+  }
+  rounded_ = std::move(*rounded);
   return {};
 }
 
@@ -247,8 +253,9 @@ Status Prefill::StoreKeysValues(const Weights& weights, Range piece) {
     model::RmsNorm({Hidden(t), embd}, weights.layer.attn_norm, params_.rms_eps,
                    {Piece(norm_, params_.embd, piece, t), embd});
   });
-  weights.k.MatMul(norm_.as<float>(), embd, piece.size(), k_.as<float>(), width, *runtime_.pool);
-  weights.v.MatMul(norm_.as<float>(), embd, piece.size(), v_.as<float>(), width, *runtime_.pool);
+  const model::MatMulJob jobs[] = {{&weights.k, k_.as<float>(), width},
+                                   {&weights.v, v_.as<float>(), width}};
+  MatMul(jobs, norm_.as<float>(), params_.embd, piece.size());
   std::vector<std::int32_t> first;
   for (kv::HeadStore& head : Cache(primary()).heads) {
     const Result<std::int32_t> row = head.Extend(piece.size(), base_ + piece.begin);
@@ -273,12 +280,17 @@ Status Prefill::StoreKeysValues(const Weights& weights, Range piece) {
   return {};
 }
 
+void Prefill::MatMul(std::span<const model::MatMulJob> jobs, const float* x, std::int32_t width,
+                     std::int32_t tokens) {
+  model::MatMul(jobs, {x, Size(width), tokens}, rounded_.data(), *runtime_.pool);
+}
+
 void Prefill::ProjectQueries(const Weights& weights, Range piece, Range queries) {
   const StageTimer timer(Stage("prefill.linear"));
   const std::size_t width = Size(params_.q_width());
-  weights.q->MatMul(Piece(norm_, params_.embd, piece, queries.begin), Size(params_.embd),
-                    queries.size(), Piece(q_, params_.q_width(), piece, queries.begin), width,
-                    *runtime_.pool);
+  const model::MatMulJob job{&*weights.q, Piece(q_, params_.q_width(), piece, queries.begin),
+                             width};
+  MatMul({&job, 1}, Piece(norm_, params_.embd, piece, queries.begin), params_.embd, queries.size());
   const std::size_t dims = Size(params_.rope.dims);
   const std::int32_t window_begin = count_ - window_;
   ForTokens(queries, [&](std::int32_t t) {
@@ -324,21 +336,23 @@ void Prefill::FinishPiece(const Weights& weights, Range piece, Range outputs) {
   float* norm = Piece(norm_, params_.embd, piece, outputs.begin);
   float* gate = Piece(gate_, params_.ff, piece, outputs.begin);
   float* up = Piece(up_, params_.ff, piece, outputs.begin);
-  weights.o->MatMul(Piece(attention_, params_.q_width(), piece, outputs.begin),
-                    Size(params_.q_width()), outputs.size(), delta, embd, *runtime_.pool);
+  const model::MatMulJob o{&*weights.o, delta, embd};
+  MatMul({&o, 1}, Piece(attention_, params_.q_width(), piece, outputs.begin), params_.q_width(),
+         outputs.size());
   ForTokens(outputs, [&](std::int32_t t) {
     const std::size_t i = Size(t - outputs.begin);
     model::AddTo({Hidden(t), embd}, {delta + i * embd, embd});
     model::RmsNorm({Hidden(t), embd}, weights.layer.ffn_norm, params_.rms_eps,
                    {norm + i * embd, embd});
   });
-  weights.gate->MatMul(norm, embd, outputs.size(), gate, ff, *runtime_.pool);
-  weights.up->MatMul(norm, embd, outputs.size(), up, ff, *runtime_.pool);
+  const model::MatMulJob gate_up[] = {{&*weights.gate, gate, ff}, {&*weights.up, up, ff}};
+  MatMul(gate_up, norm, params_.embd, outputs.size());
   ForTokens(outputs, [&](std::int32_t t) {
     const std::size_t i = Size(t - outputs.begin);
     model::SiluMul({gate + i * ff, ff}, {up + i * ff, ff});
   });
-  weights.down->MatMul(gate, ff, outputs.size(), delta, embd, *runtime_.pool);
+  const model::MatMulJob down{&*weights.down, delta, embd};
+  MatMul({&down, 1}, gate, params_.ff, outputs.size());
   ForTokens(outputs, [&](std::int32_t t) {
     model::AddTo({Hidden(t), embd}, {delta + Size(t - outputs.begin) * embd, embd});
   });

@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "engine/runtime.h"
 #include "engine/session_state.h"
+#include "model/expanded_linear.h"
 #include "rkv/options.h"
 #include "rkv/status.h"
 
@@ -48,6 +49,9 @@ class Prefill {
   Status StoreKeysValues(const Weights& weights, Range piece);
   void ProjectQueries(const Weights& weights, Range piece, Range queries);
   void Attend(Range piece, Range outputs);
+  // Products of the rows `x` of `tokens` tokens, `width` numbers each.
+  void MatMul(std::span<const model::MatMulJob> jobs, const float* x, std::int32_t width,
+              std::int32_t tokens);
   void FinishPiece(const Weights& weights, Range piece, Range outputs);
   Status Evict();
   Status EvictSession(SessionState& session);
@@ -86,6 +90,7 @@ class Prefill {
   Buffer window_q_;       // [window][q_width], queries of the last tokens
   Buffer mass_;           // [kv_head][rows before the window]
   Buffer expanded_;       // weights of one layer
+  Buffer rounded_;        // MatMul's memory for a piece
   std::map<std::string, double> stages_;
 };
 

@@ -207,12 +207,13 @@ TEST_P(HeadStoreTest, RandomOperationsMatchAPlainModel) {
 
 TEST_P(HeadStoreTest, EvictedMemoryLeavesTheProcess) {
   HeadStore store = NewStore();
-  const auto per_slab = static_cast<std::int32_t>((std::size_t{2} << 20) / pool_.block_bytes());
-  ASSERT_TRUE(store.Extend(3 * per_slab * kBlockRows, 0));
-  EXPECT_EQ(pool_.mapped_bytes(), std::size_t{6} << 20);
+  const std::size_t bytes = pool_.block_bytes();
+  const std::size_t per_slab = ((std::size_t{2} << 20) + bytes - 1) / bytes;
+  ASSERT_TRUE(store.Extend(3 * static_cast<std::int32_t>(per_slab) * kBlockRows, 0));
+  EXPECT_EQ(pool_.mapped_bytes(), 3 * per_slab * bytes);
   store.Keep(std::vector<std::int32_t>{0, 100, 5000});
   pool_.Trim();
-  EXPECT_EQ(pool_.mapped_bytes(), std::size_t{2} << 20);
+  EXPECT_EQ(pool_.mapped_bytes(), per_slab * bytes);
   store.Truncate(0);
   pool_.Trim();
   EXPECT_EQ(pool_.mapped_bytes(), 0u);
@@ -224,8 +225,8 @@ TEST_P(HeadStoreTest, AFailedExtendChangesNothingAndAFailedCopyLeavesItEmpty) {
   Model model;
   Model source_model;
   Extend(rng_, 10, 0, store, model);
-  Extend(rng_, 20000, 0, source, source_model);
-  std::vector<std::int32_t> all(20000);
+  Extend(rng_, 80000, 0, source, source_model);
+  std::vector<std::int32_t> all(80000);
   std::iota(all.begin(), all.end(), 0);
   const std::size_t bytes = meter_.bytes();
   {
@@ -242,7 +243,7 @@ TEST_P(HeadStoreTest, AFailedExtendChangesNothingAndAFailedCopyLeavesItEmpty) {
     EXPECT_EQ(store.CopyFrom(source, all).code(), Code::kResourceExhausted);
   }
   ExpectEqual(store, {});
-  EXPECT_EQ(meter_.row_bytes(), ExpectedBytes(pool_, 20000));
+  EXPECT_EQ(meter_.row_bytes(), ExpectedBytes(pool_, 80000));
   EXPECT_TRUE(store.CopyFrom(source, all).ok());
   ExpectEqual(store, source_model);
 }

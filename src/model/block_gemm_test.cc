@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "model/packed_matrix.h"
 
 namespace rkv::model {
 namespace {
@@ -31,26 +32,45 @@ std::vector<float> Random(std::size_t n, std::uint64_t seed) {
 struct TestWeights {
   std::vector<std::byte> panels;
   std::vector<float> expanded;  // [out][in]
-  PackedWeights packed;
+  PanelWeights packed;
 };
 
-TestWeights MakeWeights(ggml_type type, std::int32_t in, std::int32_t out) {
+TestWeights MakeWeights(ggml_type type, BlockIsa isa, std::span<const float> values,
+                        std::int32_t in, std::int32_t out) {
   ggml_cpu_init();
-  const std::vector<float> values = Random(Size(in) * Size(out), 7);
   const std::size_t row_bytes = ggml_row_size(type, in);
   std::vector<std::byte> rows(row_bytes * Size(out));
   ggml_quantize_chunk(type, values.data(), rows.data(), 0, out, in, nullptr);
   TestWeights w;
   w.expanded.resize(values.size());
   ggml_get_type_traits(type)->to_float(rows.data(), w.expanded.data(), in * out);
-  w.panels.resize(PackedBytes(in, out));
+  const PanelForm form = PanelFormFor(static_cast<std::uint32_t>(type), isa);
+  w.panels.resize(AllPanelBytes(form.kind, in, out));
   for (std::int32_t first = 0; first < out; first += kPanelRows) {
-    PackPanel(type, rows.data() + Size(first) * row_bytes, row_bytes,
-              std::min(kPanelRows, out - first), in,
-              w.panels.data() + Size(first / kPanelRows) * PanelBytes(in));
+    std::vector<std::byte> packed(PackedPanelBytes(static_cast<std::uint32_t>(type), in));
+    PackRows(static_cast<std::uint32_t>(type), rows.data() + Size(first) * row_bytes, row_bytes,
+             std::min(kPanelRows, out - first), in, packed.data());
+    ExpandPanel(static_cast<std::uint32_t>(type), packed.data(), in, form,
+                w.panels.data() + Size(first / kPanelRows) * PanelBytes(form.kind, in));
   }
-  w.packed = {w.panels.data(), in, out, type == GGML_TYPE_Q5_0 || type == GGML_TYPE_Q5_1};
+  w.packed = {w.panels.data(), in, out, form};
   return w;
+}
+
+// The product of all rows of x.
+std::vector<float> Multiply(const TestWeights& w, std::span<const float> x, std::int32_t tokens,
+                            const float* bias = nullptr) {
+  std::vector<std::byte> memory(RoundedRows::Bytes(w.packed.in, tokens));
+  const RoundedRows rounded = RoundedRows::In(memory.data(), w.packed.in, tokens);
+  for (std::int32_t t = 0; t < tokens; ++t) {
+    rounded.Round(t, x.data() + Size(t) * Size(w.packed.in));
+  }
+  std::vector<float> y(Size(tokens) * Size(w.packed.out) + 1, -77.0f);
+  BlockGemm(w.packed, rounded, {0, tokens, 0, PanelCount(w.packed.out)}, bias, y.data(),
+            Size(w.packed.out));
+  EXPECT_EQ(y.back(), -77.0f) << "written past the end";
+  y.pop_back();
+  return y;
 }
 
 // The activations that the product really uses: 8 bits a block of 32.
@@ -71,105 +91,139 @@ std::vector<double> RoundedToBlocks(std::span<const float> x) {
 void ExpectProduct(const TestWeights& w, std::span<const float> x, std::int32_t tokens) {
   const std::size_t in = Size(w.packed.in);
   const std::size_t out = Size(w.packed.out);
-  std::vector<float> y(Size(tokens) * out + 1, -77.0f);
-  Scratch scratch;
-  BlockGemm(w.packed, x.data(), in, tokens, y.data(), out, scratch);
-  EXPECT_EQ(y.back(), -77.0f) << "written past the end";
+  const std::vector<float> bias = Random(out, 11);
+  const std::vector<float> y = Multiply(w, x, tokens, bias.data());
   for (std::size_t t = 0; t < Size(tokens); ++t) {
     const std::vector<double> a = RoundedToBlocks(x.subspan(t * in, in));
     for (std::size_t row = 0; row < out; ++row) {
-      double expected = 0;
-      double size = 0;
+      double expected = bias[row];
+      double size = std::abs(bias[row]);
       for (std::size_t i = 0; i < in; ++i) {
         expected += a[i] * w.expanded[row * in + i];
         size += std::abs(a[i] * w.expanded[row * in + i]);
       }
       ASSERT_NEAR(y[t * out + row], expected, 1e-5 * size + 1e-6)
-          << "token " << t << " row " << row;
+          << "token " << t << " row " << row << " of " << out << ", in " << in;
     }
   }
 }
 
-class BlockGemmTypes : public testing::TestWithParam<ggml_type> {
+// Every type that an instruction set multiplies.
+struct Case {
+  ggml_type type;
+  BlockIsa isa;
+};
+
+std::vector<Case> AllCases() {
+  std::vector<Case> cases;
+  for (const BlockIsa isa : {BlockIsa::kAvx2, BlockIsa::kVnni}) {
+    for (int type = 0; type < GGML_TYPE_COUNT; ++type) {
+      if (PanelFormFor(static_cast<std::uint32_t>(type), isa).isa != BlockIsa::kNone) {
+        cases.push_back({static_cast<ggml_type>(type), isa});
+      }
+    }
+  }
+  return cases;
+}
+
+class BlockGemmTypes : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    if (!HasBlockGemm()) {
-      GTEST_SKIP() << "this CPU has no AVX2 and FMA";
+    if (!HasBlockIsa(GetParam().isa)) {
+      GTEST_SKIP() << "this CPU lacks the instructions";
     }
+  }
+
+  static TestWeights Weights(std::span<const float> values, std::int32_t in, std::int32_t out) {
+    return MakeWeights(GetParam().type, GetParam().isa, values, in, out);
+  }
+  // Inputs come in whole blocks of the type.
+  static std::int32_t BlockInputs() {
+    return static_cast<std::int32_t>(ggml_blck_size(GetParam().type));
   }
 };
 
 TEST_P(BlockGemmTypes, EqualsTheProductOfRoundedActivations) {
-  for (const std::int32_t in : {32, 64, 576}) {
-    for (const std::int32_t out : {1, 15, 16, 17, 40}) {
-      const TestWeights w = MakeWeights(GetParam(), in, out);
-      for (const std::int32_t tokens : {0, 1, 2, 3, 4, 7}) {
-        const std::vector<float> x = Random(Size(tokens) * Size(in), 3);
-        ExpectProduct(w, x, tokens);
+  for (const std::int32_t in : {BlockInputs(), 2 * BlockInputs(), 7 * BlockInputs()}) {
+    for (const std::int32_t out : {1, 15, 16, 17, 40, 64}) {
+      const TestWeights w = Weights(Random(Size(in) * Size(out), 7), in, out);
+      for (const std::int32_t tokens : {0, 1, 2, 3, 5, 6, 7, 13}) {
+        ExpectProduct(w, Random(Size(tokens) * Size(in), 3), tokens);
       }
     }
   }
 }
 
-// The largest bytes against the largest activations: sums of 16 bits must not overflow.
+// The largest bytes against the largest activations: no sum may overflow.
 TEST_P(BlockGemmTypes, HoldsTheLargestSums) {
-  const std::int32_t in = 96;
-  std::vector<float> ramp(Size(in), 1.0f);
-  for (std::size_t i = 0; i < ramp.size(); i += kGemmBlock) {
-    ramp[i] = -1.0f;  // so that every other weight takes the top of the range
-  }
-  TestWeights w;
-  std::vector<std::byte> row(ggml_row_size(GetParam(), in));
-  ggml_quantize_chunk(GetParam(), ramp.data(), row.data(), 0, 1, in, nullptr);
-  w.expanded.resize(Size(in));
-  ggml_get_type_traits(GetParam())->to_float(row.data(), w.expanded.data(), in);
-  w.panels.resize(PackedBytes(in, 1));
-  PackPanel(GetParam(), row.data(), row.size(), 1, in, w.panels.data());
-  w.packed = {w.panels.data(), in, 1, GetParam() == GGML_TYPE_Q5_0 || GetParam() == GGML_TYPE_Q5_1};
-  for (const float value : {1.0f, -1.0f, 1e30f, 1e-30f, 0.0f}) {
-    const std::vector<float> x(Size(in), value);
-    ExpectProduct(w, x, 1);
+  const std::int32_t in = 3 * BlockInputs();
+  for (const float top : {1.0f, -1.0f}) {
+    std::vector<float> ramp(Size(in), top);
+    for (std::size_t i = 0; i < ramp.size(); i += kGemmBlock) {
+      ramp[i] = -top;  // so that every other weight takes one end of the range
+    }
+    const TestWeights w = Weights(ramp, in, 1);
+    for (const float value : {1.0f, -1.0f, 1e30f, 1e-30f, 0.0f}) {
+      ExpectProduct(w, std::vector<float>(Size(in), value), 1);
+    }
   }
 }
 
 TEST_P(BlockGemmTypes, KeepsANanVisible) {
-  const TestWeights w = MakeWeights(GetParam(), 64, 16);
+  const std::int32_t in = 2 * BlockInputs();
+  const TestWeights w = Weights(Random(Size(in) * 16, 7), in, 16);
   for (const std::size_t at : {0, 7, 8, 31, 32, 63}) {
-    std::vector<float> x = Random(64, 3);
+    std::vector<float> x = Random(Size(in), 3);
     x[at] = std::numeric_limits<float>::quiet_NaN();
-    std::vector<float> y(16);
-    Scratch scratch;
-    BlockGemm(w.packed, x.data(), 64, 1, y.data(), 16, scratch);
-    for (const float value : y) {
+    for (const float value : Multiply(w, x, 1)) {
       EXPECT_TRUE(std::isnan(value)) << at;
     }
   }
 }
 
 TEST_P(BlockGemmTypes, GivesATokenTheSameBitsInAnyCompany) {
-  const TestWeights w = MakeWeights(GetParam(), 128, 50);
-  const std::vector<float> x = Random(10 * 128, 4);
-  Scratch scratch;
-  std::vector<float> together(10 * 50);
-  BlockGemm(w.packed, x.data(), 128, 10, together.data(), 50, scratch);
-  std::vector<float> alone(10 * 50);
+  const std::int32_t in = 256;
+  const TestWeights w = Weights(Random(Size(in) * 50, 7), in, 50);
+  const std::vector<float> x = Random(10 * Size(in), 4);
+  const std::vector<float> together = Multiply(w, x, 10);
+  std::vector<float> alone;
   for (std::size_t t = 0; t < 10; ++t) {
-    BlockGemm(w.packed, x.data() + t * 128, 128, 1, alone.data() + t * 50, 50, scratch);
+    const std::vector<float> one = Multiply(w, std::span(x).subspan(t * Size(in), Size(in)), 1);
+    alone.insert(alone.end(), one.begin(), one.end());
   }
   EXPECT_EQ(together, alone);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, BlockGemmTypes,
-                         testing::Values(GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0,
-                                         GGML_TYPE_Q5_1),
-                         [](const auto& c) { return std::string(ggml_type_name(c.param)); });
+TEST_P(BlockGemmTypes, ComputesOnlyItsTile) {
+  const std::int32_t in = 256;
+  const TestWeights w = Weights(Random(Size(in) * 90, 7), in, 90);
+  const std::vector<float> x = Random(20 * Size(in), 4);
+  const std::vector<float> whole = Multiply(w, x, 20);
+  std::vector<std::byte> memory(RoundedRows::Bytes(in, 20));
+  const RoundedRows rounded = RoundedRows::In(memory.data(), in, 20);
+  for (std::int32_t t = 0; t < 20; ++t) {
+    rounded.Round(t, x.data() + Size(t) * Size(in));
+  }
+  std::vector<float> y(20 * 90, 5.0f);
+  BlockGemm(w.packed, rounded, {3, 8, 1, 3}, nullptr, y.data(), 90);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const std::size_t token = i / 90;
+    const std::size_t row = i % 90;
+    const bool inside = token >= 3 && token < 11 && row >= 16 && row < 64;
+    ASSERT_EQ(y[i], inside ? whole[i] : 5.0f) << token << ' ' << row;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BlockGemmTypes, testing::ValuesIn(AllCases()), [](const auto& c) {
+  return std::string(ggml_type_name(c.param.type)) +
+         (c.param.isa == BlockIsa::kVnni ? "_vnni" : "_avx2");
+});
 
 TEST(BlockGemm, KnowsItsTypes) {
-  for (int type = 0; type < GGML_TYPE_COUNT; ++type) {
-    const bool expected = type == GGML_TYPE_Q4_0 || type == GGML_TYPE_Q4_1 ||
-                          type == GGML_TYPE_Q5_0 || type == GGML_TYPE_Q5_1;
-    EXPECT_EQ(IsBlockGemmType(static_cast<std::uint32_t>(type)), expected);
-  }
+  EXPECT_EQ(AllCases().size(), 6u + 8u);
+  EXPECT_EQ(PanelFormFor(GGML_TYPE_F16, BlockIsa::kVnni).isa, BlockIsa::kNone);
+  EXPECT_EQ(PanelFormFor(GGML_TYPE_Q8_0, BlockIsa::kAvx2).isa, BlockIsa::kNone);
+  EXPECT_EQ(PanelFormFor(GGML_TYPE_Q4_0, BlockIsa::kNone).isa, BlockIsa::kNone);
 }
 
 }  // namespace

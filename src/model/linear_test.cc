@@ -115,7 +115,7 @@ std::vector<float> RunMatVec(const TestMatrix& m, const std::vector<float>& x, C
   ThreadPool pool(threads);
   std::vector<float> y(static_cast<std::size_t>(m.linear.out));
   const MatVecJob job{&m.linear, y.data()};
-  MatVec({&job, 1}, x.data(), compute, pool);
+  MatVec({&job, 1}, x.data(), 1, compute, pool);
   return y;
 }
 
@@ -149,24 +149,6 @@ TEST_P(LinearTypes, QuantisedMatVecIsCloseToTheDefinition) {
   EXPECT_LE(Nmse(RunMatVec(m, x, Compute::kAuto), Product(m, x.data())), 1e-3);
 }
 
-TEST_P(LinearTypes, MatMulEqualsTheDefinition) {
-  const TestMatrix m = MakeMatrix(GetParam(), 40, true);
-  ThreadPool pool(2);
-  for (const Compute compute : {Compute::kF32, Compute::kAuto}) {
-    std::vector<std::byte> memory(ExpandedLinear::Bytes(m.linear, compute));
-    const ExpandedLinear expanded(m.linear, compute, memory.data(), pool);
-    const std::vector<float> x = Random(3 * kIn, 2);
-    std::vector<float> y(3 * 40);
-    expanded.MatMul(x.data(), kIn, 3, y.data(), 40, pool);
-    // Rounding of inputs to bf16 or to 8 bits a block; none in f32.
-    const bool exact = ExpandedLinear::FormOf(m.linear, compute) == ExpandedLinear::Form::kF32;
-    for (std::size_t t = 0; t < 3; ++t) {
-      EXPECT_LE(Nmse(std::span(y).subspan(t * 40, 40), Product(m, x.data() + t * kIn)),
-                exact ? 1e-10 : 1e-4);
-    }
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(All, LinearTypes, ::testing::ValuesIn(WeightTypes()),
                          [](const auto& c) { return std::string(ggml_type_name(c.param)); });
 
@@ -191,62 +173,13 @@ TEST(MatVec, ServesSeveralMatricesOfDifferentTypes) {
   const std::vector<MatVecJob> jobs = {
       {&a.linear, y.data()}, {&b.linear, y.data() + 300}, {&c.linear, y.data() + 377}};
   ThreadPool pool(2);
-  MatVec(jobs, x.data(), Compute::kAuto, pool);
+  MatVec(jobs, x.data(), 1, Compute::kAuto, pool);
   const std::vector<float> ya = RunMatVec(a, x, Compute::kAuto);
   const std::vector<float> yb = RunMatVec(b, x, Compute::kAuto);
   const std::vector<float> yc = RunMatVec(c, x, Compute::kAuto);
   EXPECT_TRUE(std::equal(ya.begin(), ya.end(), y.begin()));
   EXPECT_TRUE(std::equal(yb.begin(), yb.end(), y.begin() + 300));
   EXPECT_EQ(y[377], yc[0]);
-}
-
-TEST(MatMul, HoldsForTokenCountsAroundASlice) {
-  for (const std::int32_t out : {1, 40, 700}) {
-    const TestMatrix m = MakeMatrix(GGML_TYPE_F16, out, true, 64);
-    ThreadPool pool(2);
-    std::vector<std::byte> memory(ExpandedLinear::Bytes(m.linear, Compute::kF32));
-    const ExpandedLinear expanded(m.linear, Compute::kF32, memory.data(), pool);
-    const std::vector<float> x = Random(129 * 70, 2);
-    for (const std::int32_t tokens : {0, 1, 127, 128, 129}) {
-      const std::size_t stride = static_cast<std::size_t>(out) + 3;
-      std::vector<float> y(129 * stride, -7.0f);
-      std::vector<double> expected(y.begin(), y.end());  // what is not written stays
-      for (std::int32_t t = 0; t < tokens; ++t) {
-        const std::vector<double> row = Product(m, x.data() + t * 70);
-        std::copy(row.begin(), row.end(),
-                  expected.begin() + t * static_cast<std::ptrdiff_t>(stride));
-      }
-      expanded.MatMul(x.data(), 70, tokens, y.data(), stride, pool);
-      for (std::size_t i = 0; i < y.size(); ++i) {
-        ASSERT_NEAR(y[i], expected[i], 2e-5) << "of " << tokens << " tokens, number " << i;
-      }
-    }
-  }
-}
-
-TEST(MatMul, DoesNotDependOnHowTokensAreCutOrOnThreads) {
-  const TestMatrix m = MakeMatrix(GGML_TYPE_Q8_0, 320);
-  const std::vector<float> x = Random(300 * kIn, 2);
-  for (const Compute compute : {Compute::kF32, Compute::kAuto}) {
-    ThreadPool pool(2);
-    std::vector<std::byte> memory(ExpandedLinear::Bytes(m.linear, compute));
-    const ExpandedLinear expanded(m.linear, compute, memory.data(), pool);
-    std::vector<float> whole(300 * 320);
-    expanded.MatMul(x.data(), kIn, 300, whole.data(), 320, pool);
-    std::vector<float> cut(300 * 320);
-    for (std::int32_t t = 0; t < 300; t += 7) {
-      expanded.MatMul(x.data() + t * kIn, kIn, std::min(7, 300 - t), cut.data() + t * 320, 320,
-                      pool);
-    }
-    for (std::size_t i = 0; i < whole.size(); ++i) {
-      // Rounding of sums of 512 terms whose size is about 22.
-      ASSERT_NEAR(cut[i], whole[i], 1e-4);
-    }
-    ThreadPool other(3);
-    std::vector<float> three(300 * 320);
-    expanded.MatMul(x.data(), kIn, 300, three.data(), 320, other);
-    EXPECT_EQ(whole, three);
-  }
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "model/gguf.h"
+#include "model/pack_weights.h"
 
 namespace rkv::model {
 namespace {
@@ -259,6 +260,52 @@ Status Model::ReadTensors() {
     tensors.CheckAllTaken();
   }
   return tensors.status();
+}
+
+std::vector<Linear*> Model::Matrices() {
+  std::vector<Linear*> out;
+  for (LayerWeights& w : layers_) {
+    out.insert(out.end(), {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down});
+  }
+  out.push_back(&output_);
+  return out;
+}
+
+std::size_t Model::BytesToPack() { return PackedWeightBytes(Matrices()); }
+
+Status Model::Pack(ThreadPool& pool) {
+  // A tied output shares its bytes with the embedding, whose rows are read now and then: a mapped
+  // file brings them back, other memory would not.
+  const bool keep_output = mapped_.bytes().empty() && output_.data == embedding_.data;
+  Result<Buffer> packed = PackWeights(Matrices(), pool, [&](std::span<const std::byte> bytes) {
+    if (!keep_output || bytes.data() != output_.data) {
+      ReleasePages(bytes);
+    }
+  });
+  if (!packed) {
+    return packed.error();
+  }
+  packed_ = *std::move(packed);
+  return {};
+}
+
+// Gives back the whole pages within `bytes`.
+void Model::ReleasePages(std::span<const std::byte> bytes) {
+  constexpr std::size_t kPage = 4096;
+  const std::span<const std::byte> all =
+      mapped_.bytes().empty() ? std::span<const std::byte>(memory_.data(), memory_.size())
+                              : mapped_.bytes();
+  const auto begin = static_cast<std::size_t>(bytes.data() - all.data());
+  const std::size_t first = (begin + kPage - 1) / kPage * kPage;
+  const std::size_t end = (begin + bytes.size()) / kPage * kPage;
+  if (end <= first) {
+    return;
+  }
+  if (mapped_.bytes().empty()) {
+    memory_.Discard(first, end - first);
+  } else {
+    madvise(const_cast<std::byte*>(all.data() + first), end - first, MADV_DONTNEED);
+  }
 }
 
 std::string Model::weight_types() const {

@@ -10,6 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/mapped_file.h"
+#include "base/thread_pool.h"
 #include "model/gguf.h"
 #include "model/hyper_params.h"
 #include "model/linear.h"
@@ -51,6 +52,13 @@ class Model {
   const Rope& rope() const { return *rope_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
 
+  // Packs the matrices that this CPU has a product for, once, before the model is used; their old
+  // bytes leave memory, but for rows of the embedding. Errors: kResourceExhausted.
+  Status Pack(ThreadPool& pool);
+  std::size_t packed_bytes() const { return packed_.size(); }
+  // What Pack would take.
+  std::size_t BytesToPack();
+
   // Of the file, or of the memory that the weights are in.
   std::size_t file_bytes() const { return mapped_.bytes().size() + memory_.size(); }
   std::uint64_t parameter_count() const { return parameters_; }
@@ -59,12 +67,15 @@ class Model {
 
  private:
   Model() = default;
-  Status ReadFile();     // parses and checks mapped_
-  Status ReadTensors();  // fills the weights
+  Status ReadFile();                // parses and checks mapped_
+  Status ReadTensors();             // fills the weights
+  std::vector<Linear*> Matrices();  // that decode multiplies with
+  void ReleasePages(std::span<const std::byte> bytes);
 
   std::string path_;
   MappedFile mapped_;
   Buffer memory_;  // the weights of a model without a file
+  Buffer packed_;
   GgufFile gguf_;
   HyperParams params_;
   std::vector<LayerWeights> layers_;

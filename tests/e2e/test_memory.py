@@ -42,7 +42,8 @@ def check_memory(out, tokens, share_of_full, late_weights=0):
     assert abs(kv["bytes_peak"] / kv["bytes_full"] - share_of_full) < 0.03
     # Weights are mapped: what was touched of them is resident (an embedding table hardly is).
     assert memory["rss_file_bytes"] <= memory["weights_bytes"] + 32 * MIB
-    stated = memory["rss_file_bytes"] + memory["scratch_bytes"] + kv["bytes_peak"]
+    stated = (memory["rss_file_bytes"] + memory["packed_bytes"] + memory["scratch_bytes"] +
+              kv["bytes_peak"])
     over = memory["rss_peak_bytes"] - stated
     assert -32 * MIB - late_weights <= over <= 32 * MIB, (over, memory, kv)
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/testing/fake_racer.h"
 #include "cli/commands.h"
 #include "cli/testing/fake_engine.h"
 
@@ -51,6 +52,9 @@ struct CommandRunner {
   FakeScript script;
   std::string input;
   std::map<std::string, std::string> environment;
+  Status peer_status;
+  std::vector<bench::PeerOptions> peers_opened;
+  std::vector<std::string> peer_log;
   int out_fd = -1;  // instead of a file of the runner
 
   Outcome Run(const std::vector<std::string>& args) {
@@ -88,9 +92,32 @@ struct CommandRunner {
       return std::vector<PolicyDescription>{
           {"full", "everything", "everything", "", "-", {{"size", "7", "a size"}}}};
     };
+    api.open_shape = [this](std::string_view shape, const EngineOptions& options) {
+      script.opened = options;
+      script.shape = shape;
+      return Result<std::unique_ptr<Engine>>(std::make_unique<FakeEngine>(options, script));
+    };
+    api.known_shapes = {"tiny", "huge"};
+    api.peers = {{"rival",
+                  {"fast", "slow"},
+                  false,
+                  [this](const bench::PeerOptions& options, const bench::TokenFeed&,
+                         const bench::StopCheck&) { return OpenPeer(options); }}};
+    api.probe_bytes = std::size_t{1} << 20;
     api.version = "1.2.3";
     api.source_dir = "/nonexistent";
     return api;
+  }
+
+  Result<std::unique_ptr<bench::Racer>> OpenPeer(const bench::PeerOptions& options) {
+    peers_opened.push_back(options);
+    if (!peer_status.ok()) {
+      return peer_status;
+    }
+    return std::unique_ptr<bench::Racer>(std::make_unique<bench::FakeRacer>(
+        std::vector<bench::Setting>{
+            {.engine = "rival", .name = "fast", .kv = "f16", .peer = true, .is_default = true}},
+        peer_log));
   }
 };
 

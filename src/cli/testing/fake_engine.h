@@ -28,6 +28,10 @@ struct FakeScript {
   std::function<void()> during_generate;  // after the first piece
 
   EngineOptions opened;
+  std::string shape;                // of the last OpenShape
+  std::vector<std::int32_t> fills;  // tokens of each FillRandom
+  std::vector<Token> decoded;
+  std::function<void()> during_decode;
   std::vector<std::string> prompts;           // text of each prefill
   std::vector<std::size_t> prefill_sessions;  // how many each prefill had
   std::vector<SessionOptions> sessions;
@@ -41,7 +45,11 @@ class FakeSession : public Session {
 
   std::string policy() const override { return options_.policy + ",spelled=out"; }
   std::int32_t position() const override { return stats_.prompt_tokens + stats_.generated_tokens; }
-  Result<std::span<const float>> Decode(Token) override {
+  Result<std::span<const float>> Decode(Token token) override {
+    script_.decoded.push_back(token);
+    if (script_.during_decode) {
+      script_.during_decode();
+    }
     ++stats_.generated_tokens;
     stats_.decode_seconds += 0.5;
     return std::span<const float>();
@@ -89,6 +97,7 @@ class FakeSession : public Session {
     stats_.kv_bytes_layer = 100;
     stats_.tokens_kept = 64;
     stats_.tokens_read_per_step = 32;
+    stats_.kv_bytes_read_per_step = 4096;
     stats_.stage_seconds = {{"decode.select", 0.25}, {"prefill.linear", 1.5}};
     stats_.warnings = script_.warnings;
   }
@@ -183,6 +192,7 @@ class FakeEngine : public Engine {
 
   Status FillRandom(std::span<Session* const> sessions, std::int32_t tokens,
                     std::uint64_t) override {
+    script_.fills.push_back(tokens);
     for (Session* session : sessions) {
       static_cast<FakeSession*>(session)->AddPrompt(static_cast<std::size_t>(tokens));
     }

@@ -1,0 +1,355 @@
+#include "attention/cpu/prefill_int16.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "attention/cpu/int16_tile.h"
+#include "base/check.h"
+
+namespace rkv::attention::cpu {
+
+#if defined(__x86_64__)
+namespace int16 {
+namespace {
+
+constexpr float kLog2E = 1.44269504088896341f;
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+// Below every score: so that the first tile needs no case of its own.
+constexpr float kLeastMax = -1e30f;
+
+// A run of query rows and what is known of their results so far; weights are relative to 2^max.
+struct Rows {
+  std::int32_t* queries;  // [block][head_dim / 2][kBlockRows], pairs of channels
+  float* scales;          // [row] score in powers of two = integer * this * key scale
+  float* max;             // [block][kLanes]
+  float* sum;             // [block][kLanes]
+  float* acc;             // [row][head_dim]
+};
+
+// One block and what it sees of a key tile.
+struct BlockView {
+  std::size_t index;
+  const std::int32_t* queries;
+  const float* scales;
+  std::size_t visible[kBlockRows];  // keys that a row sees
+  std::size_t keys;                 // the most of them
+  std::size_t all_visible;          // the least of them
+};
+
+struct BlockWork {
+  std::int32_t* products;  // [kBlockRows][kTileKeys], then f32 scores in the same place
+  std::int16_t* weights;   // [kBlockRows][kTileKeys], in the order of the packed values
+};
+
+// sum[i * kCount + v] += pair a[i * kRowStep] times vector v of the column. Folds, not loops: g++
+// 12 keeps an array in registers only where every index is a constant from the start.
+template <std::size_t kCount, std::size_t kRowStep, std::size_t... kV, std::size_t... kI>
+RKV_VNNI_INLINE void MultiplyColumn(const std::int32_t* a, const std::int32_t* column,
+                                    std::index_sequence<kV...> /*vectors*/,
+                                    std::index_sequence<kI...> /*sums*/, __m512i* sum) {
+  const __m512i columns[] = {_mm512_loadu_si512(column + kV * kLanes)...};
+  ((sum[kI] = _mm512_dpwssd_epi32(sum[kI], columns[kI % kCount],
+                                  _mm512_set1_epi32(a[kI / kCount * kRowStep]))),
+   ...);
+}
+
+// products[i * kTileKeys + x] = sum over k < depth of pair a[i * kRowStep + k * kStep] times pair
+// panel[k * width + x], for the rows i of a block and x < width = kCount * kLanes.
+template <std::size_t kCount, std::size_t kRowStep, std::size_t kStep, std::size_t... kI>
+RKV_VNNI_INLINE void MultiplyPanel(const std::int32_t* a, const std::int32_t* panel,
+                                   std::size_t depth, std::int32_t* products,
+                                   std::index_sequence<kI...> sums) {
+  // A depth that g++ 12 knows makes it copy every sum in every step.
+  asm("" : "+r"(depth));
+  __m512i sum[sizeof...(kI)];
+  ((sum[kI] = _mm512_setzero_si512()), ...);
+  for (std::size_t k = 0; k < depth; ++k) {
+    MultiplyColumn<kCount, kRowStep>(a + k * kStep, panel + k * kCount * kLanes,
+                                     std::make_index_sequence<kCount>(), sums, sum);
+  }
+  (_mm512_storeu_si512(products + kI / kCount * kTileKeys + kI % kCount * kLanes, sum[kI]), ...);
+}
+
+template <std::size_t kCount>
+using SumIndices = std::make_index_sequence<kBlockRows * kCount>;
+
+// acc[i * stride + x] += factor[i] * (weights of a panel's keys times their values), for
+// x < kCount * kLanes.
+template <std::size_t kCount>
+RKV_VNNI void AddValues(const std::int16_t* weights, const std::int32_t* values,
+                        const float* factor, std::size_t stride, float* acc) {
+  std::int32_t products[kBlockRows * kTileKeys];
+  MultiplyPanel<kCount, kTileKeys / 2, 1>(reinterpret_cast<const std::int32_t*>(weights), values,
+                                          kPanelPairs, products, SumIndices<kCount>());
+  for (std::size_t i = 0; i < kBlockRows; ++i) {
+    const __m512 f = _mm512_set1_ps(factor[i]);
+    for (std::size_t v = 0; v < kCount; ++v) {
+      const __m512 product =
+          _mm512_cvtepi32_ps(_mm512_loadu_si512(products + i * kTileKeys + v * kLanes));
+      float* to = acc + i * stride + v * kLanes;
+      _mm512_storeu_ps(to, _mm512_fmadd_ps(product, f, _mm512_loadu_ps(to)));
+    }
+  }
+}
+
+RKV_VNNI void AddPanel(const std::int16_t* weights, const std::int32_t* values, const float* factor,
+                       float* acc, std::size_t head_dim) {
+  for (std::size_t x = 0; x < head_dim; x += kPanelKeys) {
+    const std::int32_t* chunk = values + x * kPanelPairs;
+    switch (std::min(kPanelKeys, head_dim - x) / kLanes) {
+      case 1:
+        AddValues<1>(weights, chunk, factor, head_dim, acc + x);
+        break;
+      case 2:
+        AddValues<2>(weights, chunk, factor, head_dim, acc + x);
+        break;
+      case 3:
+        AddValues<3>(weights, chunk, factor, head_dim, acc + x);
+        break;
+      default:
+        AddValues<4>(weights, chunk, factor, head_dim, acc + x);
+    }
+  }
+}
+
+// The first `visible` - `j` of 16 lanes.
+RKV_VNNI_INLINE __mmask16 VisibleLanes(std::size_t visible, std::size_t j) {
+  const std::size_t lanes = visible > j ? std::min(kLanes, visible - j) : 0;
+  return static_cast<__mmask16>((1u << lanes) - 1);
+}
+
+// Turns a block's products with the keys [j, j + kPanelKeys) into scores in powers of two, with
+// the values' scales, and takes them into the maxima. kMasked: keys behind a row's visible ones
+// get -infinity.
+template <bool kMasked>
+RKV_VNNI void ScorePanel(const BlockView& block, const KeyTile& tile, std::size_t j,
+                         std::int32_t* products, __m512* max) {
+  for (std::size_t v = 0; v < kPanelKeys; v += kLanes) {
+    const __m512 key_scale = _mm512_loadu_ps(tile.key_scales + j + v);
+    const __m512 value_log = _mm512_loadu_ps(tile.value_logs + j + v);
+    for (std::size_t i = 0; i < kBlockRows; ++i) {
+      std::int32_t* at = products + i * kTileKeys + j + v;
+      const __m512 product = _mm512_cvtepi32_ps(_mm512_loadu_si512(at));
+      __m512 score = _mm512_fmadd_ps(_mm512_mul_ps(product, key_scale),
+                                     _mm512_set1_ps(block.scales[i]), value_log);
+      if constexpr (kMasked) {
+        score = _mm512_mask_blend_ps(VisibleLanes(block.visible[i], j + v),
+                                     _mm512_set1_ps(kMinusInfinity), score);
+      }
+      _mm512_storeu_ps(at, score);
+      max[i] = _mm512_max_ps(score, max[i]);  // a NaN in `score` is passed over
+    }
+  }
+}
+
+// Scores of a block against the first block.keys keys; max: of every row.
+RKV_VNNI void ScoreBlock(const BlockView& block, const KeyTile& tile, std::size_t pairs,
+                         std::int32_t* products, float* max) {
+  __m512 top[kBlockRows];
+  std::fill_n(top, kBlockRows, _mm512_set1_ps(kMinusInfinity));
+  for (std::size_t j = 0; j < block.keys; j += kPanelKeys) {
+    MultiplyPanel<kVectors, 1, kBlockRows>(block.queries, tile.keys + j * pairs, pairs,
+                                           products + j, SumIndices<kVectors>());
+    if (j + kPanelKeys <= block.all_visible) {
+      ScorePanel<false>(block, tile, j, products, top);
+    } else {
+      ScorePanel<true>(block, tile, j, products, top);
+    }
+  }
+  for (std::size_t i = 0; i < kBlockRows; ++i) {
+    max[i] = _mm512_reduce_max_ps(top[i]);
+  }
+}
+
+// Turns scores of one query row against `padded` keys, relative to `max`, into integer weights.
+// Returns the sum of 2^(score - max) without the values' scales, in units of kMaxWeight, over the
+// first `visible`.
+RKV_VNNI float WeighRow(const float* scores, std::size_t visible, std::size_t padded, float max,
+                        const KeyTile& tile, std::int16_t* weights) {
+  const __m512 base = _mm512_set1_ps(max - kLog2MaxWeight);
+  __m512 sum[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+  for (std::size_t j = 0; j < padded; j += 2 * kLanes) {
+    const __m512 low = Exp2(_mm512_sub_ps(_mm512_loadu_ps(scores + j), base));
+    const __m512 high = Exp2(_mm512_sub_ps(_mm512_loadu_ps(scores + j + kLanes), base));
+    const float* inverses = tile.value_inverses + j;
+    sum[0] =
+        _mm512_fmadd_ps(low, _mm512_maskz_loadu_ps(VisibleLanes(visible, j), inverses), sum[0]);
+    sum[1] = _mm512_fmadd_ps(
+        high, _mm512_maskz_loadu_ps(VisibleLanes(visible, j + kLanes), inverses + kLanes), sum[1]);
+    _mm512_storeu_si512(weights + j,
+                        _mm512_packs_epi32(_mm512_cvtps_epi32(low), _mm512_cvtps_epi32(high)));
+  }
+  return _mm512_reduce_add_ps(_mm512_add_ps(sum[0], sum[1]));
+}
+
+// Takes the tile's maxima and sums of a block into its state. factor[i]: what this tile's weights
+// count; earlier weighted values are multiplied by what they count now.
+RKV_VNNI void TakeTile(const Rows& rows, std::size_t block, const float* tile_max,
+                       const float* tile_sum, std::size_t head_dim, float* factor) {
+  float* max = rows.max + block * kLanes;
+  float* sum = rows.sum + block * kLanes;
+  const __m512 old_max = _mm512_loadu_ps(max);
+  const __m512 new_max = _mm512_max_ps(_mm512_loadu_ps(tile_max), old_max);
+  const __m512 shrink = Exp2(_mm512_sub_ps(old_max, new_max));
+  const __m512 grow = Exp2(_mm512_sub_ps(_mm512_loadu_ps(tile_max), new_max));
+  const __m512 kept = _mm512_mask_mov_ps(shrink, _mm512_cmp_ps_mask(old_max, new_max, _CMP_EQ_OQ),
+                                         _mm512_set1_ps(1.0f));
+  _mm512_storeu_ps(max, new_max);
+  _mm512_storeu_ps(factor, grow);
+  _mm512_storeu_ps(sum, _mm512_fmadd_ps(_mm512_loadu_ps(tile_sum), grow,
+                                        _mm512_mul_ps(_mm512_loadu_ps(sum), kept)));
+  if (_mm512_cmp_ps_mask(kept, _mm512_set1_ps(1.0f), _CMP_NEQ_UQ) == 0) {
+    return;
+  }
+  float by[kLanes];
+  _mm512_storeu_ps(by, kept);
+  for (std::size_t i = 0; i < kBlockRows; ++i) {
+    float* acc = rows.acc + (block * kBlockRows + i) * head_dim;
+    for (std::size_t x = 0; x < head_dim; x += kLanes) {
+      _mm512_storeu_ps(acc + x, _mm512_mul_ps(_mm512_loadu_ps(acc + x), _mm512_set1_ps(by[i])));
+    }
+  }
+}
+
+// Attention of one block of query rows over the visible part of one key tile.
+RKV_VNNI void AttendBlock(const Rows& rows, const KeyTile& tile, const BlockView& block,
+                          std::size_t head_dim, const BlockWork& work) {
+  const std::size_t padded = (block.keys + kPanelKeys - 1) / kPanelKeys * kPanelKeys;
+  float max[kLanes];
+  float sum[kLanes] = {};
+  float factor[kLanes];
+  std::fill_n(max, kLanes, kMinusInfinity);
+  ScoreBlock(block, tile, head_dim / 2, work.products, max);
+  for (std::size_t i = 0; i < kBlockRows; ++i) {
+    // A row that sees nothing here has no maximum: any finite one makes all its weights 0.
+    const float base = std::max(max[i], kLeastMax);
+    sum[i] = WeighRow(reinterpret_cast<const float*>(work.products + i * kTileKeys),
+                      block.visible[i], padded, base, tile, work.weights + i * kTileKeys);
+  }
+  TakeTile(rows, block.index, max, sum, head_dim, factor);
+  for (std::size_t j = 0; j < block.keys; j += kPanelKeys) {
+    AddPanel(work.weights + j, tile.values + j / 2 * head_dim, factor,
+             rows.acc + block.index * kBlockRows * head_dim, head_dim);
+  }
+}
+
+// Block `index` of rows and what it sees of the key tile at `first`: row r sees the rows
+// [0, first_row + r / group].
+BlockView ViewBlock(const Rows& rows, const PrefillTile& tile, std::size_t index, std::size_t first,
+                    std::size_t pairs) {
+  const auto group = static_cast<std::size_t>(tile.group);
+  const std::size_t last = static_cast<std::size_t>(tile.tokens) * group - 1;
+  BlockView block{};
+  block.index = index;
+  block.queries = rows.queries + index * kBlockRows * pairs;
+  block.scales = rows.scales + index * kBlockRows;
+  block.all_visible = kTileKeys;
+  for (std::size_t i = 0; i < kBlockRows; ++i) {
+    const std::size_t seen = static_cast<std::size_t>(tile.first_row) +
+                             std::min(index * kBlockRows + i, last) / group + 1;
+    block.visible[i] = seen <= first ? 0 : std::min(kTileKeys, seen - first);
+    block.keys = std::max(block.keys, block.visible[i]);
+    block.all_visible = std::min(block.all_visible, block.visible[i]);
+  }
+  return block;
+}
+
+const float* QueryRow(const PrefillTile& tile, std::size_t row, std::size_t head_dim) {
+  const auto group = static_cast<std::size_t>(tile.group);
+  return tile.q + row / group * tile.q_stride + row % group * head_dim;
+}
+
+void PackQueries(const PrefillTile& tile, std::size_t count, std::size_t head_dim,
+                 std::int16_t* row_i16, const Rows& rows) {
+  for (std::size_t row = 0; row < count; ++row) {
+    // Rows behind the last repeat it; nobody reads their results.
+    const std::size_t all =
+        static_cast<std::size_t>(tile.tokens) * static_cast<std::size_t>(tile.group);
+    const float scale =
+        RoundRow(QueryRow(tile, std::min(row, all - 1), head_dim), head_dim, row_i16);
+    rows.scales[row] = scale * tile.scale * kLog2E;
+    std::int32_t* to =
+        rows.queries + row / kBlockRows * kBlockRows * (head_dim / 2) + row % kBlockRows;
+    for (std::size_t c = 0; c < head_dim / 2; ++c) {
+      std::memcpy(to + c * kBlockRows, row_i16 + 2 * c, sizeof *to);
+    }
+  }
+}
+
+void WriteOutputs(const PrefillTile& tile, const Rows& rows, std::size_t head_dim) {
+  const auto group = static_cast<std::size_t>(tile.group);
+  for (std::size_t row = 0; row < static_cast<std::size_t>(tile.tokens) * group; ++row) {
+    const float inverse = 1.0f / rows.sum[row / kBlockRows * kLanes + row % kBlockRows];
+    const float* acc = rows.acc + row * head_dim;
+    float* out = tile.out + row / group * tile.out_stride + row % group * head_dim;
+    for (std::size_t x = 0; x < head_dim; ++x) {
+      out[x] = acc[x] * inverse;
+    }
+  }
+}
+
+Rows MakeRows(Scratch::Frame& frame, std::size_t blocks, std::size_t head_dim) {
+  const std::size_t padded = blocks * kBlockRows;
+  const Rows rows{frame.Array<std::int32_t>(padded * head_dim / 2), frame.Array<float>(padded),
+                  frame.Array<float>(blocks * kLanes), frame.Array<float>(blocks * kLanes),
+                  frame.Array<float>(padded * head_dim)};
+  std::fill_n(rows.max, blocks * kLanes, kLeastMax);
+  std::fill_n(rows.sum, blocks * kLanes, 0.0f);
+  std::fill_n(rows.acc, padded * head_dim, 0.0f);
+  return rows;
+}
+
+}  // namespace
+}  // namespace int16
+
+bool HasInt16Prefill(std::int32_t head_dim) {
+  static const bool has = __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") &&
+                          __builtin_cpu_supports("avx512vl") &&
+                          __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("fma");
+  return has && head_dim % static_cast<std::int32_t>(int16::kLanes) == 0;
+}
+
+void PrefillByInt16(const PrefillTile& tile, const kv::HeadView& head, Scratch& scratch) {
+  using namespace int16;  // NOLINT(google-build-using-namespace)
+  const auto head_dim = static_cast<std::size_t>(head.head_dim);
+  const auto group = static_cast<std::size_t>(tile.group);
+  const std::size_t count = static_cast<std::size_t>(tile.tokens) * group;
+  const std::size_t blocks = (count + kBlockRows - 1) / kBlockRows;
+  Scratch::Frame frame(scratch);
+  const Rows rows = MakeRows(frame, blocks, head_dim);
+  const KeyTile keys{frame.Array<std::int32_t>(kTileKeys * head_dim / 2),
+                     frame.Array<std::int32_t>(kTileKeys * head_dim / 2),
+                     frame.Array<float>(kTileKeys), frame.Array<float>(kTileKeys),
+                     frame.Array<float>(kTileKeys)};
+  const BlockWork work{frame.Array<std::int32_t>(kBlockRows * kTileKeys),
+                       frame.Array<std::int16_t>(kBlockRows * kTileKeys)};
+  const PackWork pack{frame.Array<float>(head_dim), frame.Array<std::int16_t>(kLanes * head_dim)};
+  PackQueries(tile, blocks * kBlockRows, head_dim, pack.rounded, rows);
+  const auto first_row = static_cast<std::size_t>(tile.first_row);
+  const std::size_t all_rows = first_row + static_cast<std::size_t>(tile.tokens);
+  for (std::size_t first = 0; first < all_rows; first += kTileKeys) {
+    PackTile(head, first, std::min(kTileKeys, all_rows - first), pack, keys);
+    for (std::size_t index = 0; index < blocks; ++index) {
+      const BlockView block = ViewBlock(rows, tile, index, first, head_dim / 2);
+      if (block.keys > 0) {
+        AttendBlock(rows, keys, block, head_dim, work);
+      }
+    }
+  }
+  WriteOutputs(tile, rows, head_dim);
+}
+
+#else
+
+bool HasInt16Prefill(std::int32_t) { return false; }
+
+void PrefillByInt16(const PrefillTile&, const kv::HeadView&, Scratch&) {
+  Check(false, "attention in 16-bit integers needs AVX-512 VNNI");
+}
+
+#endif
+
+}  // namespace rkv::attention::cpu

@@ -1,0 +1,74 @@
+#include "model/packed_dot.h"
+
+#include <ggml.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace rkv::model {
+namespace {
+
+const PackedKernels& KernelsOf(PackedTarget target) {
+  Check(target != PackedTarget::kNone, "no kernel for packed weights");
+  return target == PackedTarget::kAvx2 ? PackedKernelsAvx2() : PackedKernelsAvx512Vnni();
+}
+
+PackedTarget FindBestTarget() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vnni")) {
+    return PackedTarget::kAvx512Vnni;
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c")) {
+    return PackedTarget::kAvx2;
+  }
+#endif
+  return PackedTarget::kNone;
+}
+
+}  // namespace
+
+PackedTarget BestPackedTarget() {
+  static const PackedTarget best = FindBestTarget();
+  return best;
+}
+
+bool HasPackedDot(PackedTarget target, std::uint32_t type, std::int32_t in) {
+  return target != PackedTarget::kNone && HasPackedLayout(type, in) &&
+         (target != PackedTarget::kAvx2 || type != GGML_TYPE_Q8_0);
+}
+
+RoundedInput RoundInput(PackedTarget target, const float* x, std::int32_t in,
+                        Scratch::Frame& frame) {
+  const auto count = static_cast<std::size_t>(in);
+  auto* bytes = frame.Array<std::int8_t>(count);
+  auto* scales = frame.Array<float>(count / 32);
+  auto* sums = frame.Array<float>(count / 16);
+  KernelsOf(target).round(x, count, bytes, scales, sums);
+  return {bytes, scales, sums};
+}
+
+void DotPanels(PackedTarget target, const PackedMatrix& weights, std::int64_t first,
+               std::int64_t end, const RoundedInput* x, std::int32_t tokens, float* y,
+               std::size_t y_stride) {
+  const PackedKernels& kernels = KernelsOf(target);
+  const std::size_t panel_bytes = PackedPanelBytes(weights.type, weights.in);
+  for (std::int64_t panel = first; panel < end; ++panel) {
+    alignas(64) float out[kPackedTokens * kPackedRows];
+    kernels.dot(weights.type, weights.panels + static_cast<std::size_t>(panel) * panel_bytes,
+                static_cast<std::size_t>(weights.in / kPackedBlock), x, tokens, out);
+    const std::int64_t row = panel * kPackedRows;
+    const auto rows =
+        static_cast<std::size_t>(std::min<std::int64_t>(kPackedRows, weights.out - row));
+    for (std::int32_t t = 0; t < tokens; ++t) {
+      std::memcpy(y + static_cast<std::size_t>(t) * y_stride + row, out + t * kPackedRows,
+                  rows * sizeof(float));
+    }
+  }
+}
+
+}  // namespace rkv::model
