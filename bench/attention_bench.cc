@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "attention/backend.h"
@@ -21,19 +22,21 @@ namespace rkv {
 namespace {
 
 constexpr kv::Codec kCodec = kv::Codec::kF16;
+constexpr auto kF16 = static_cast<std::int64_t>(kv::Codec::kF16);
+constexpr auto kQ8 = static_cast<std::int64_t>(kv::Codec::kQ8);
 
 // Heads of equal content in the memory that the engine uses (huge pages where the system gives
 // them).
 class Heads {
  public:
   // As many as it takes to fill `bytes`, at least one.
-  Heads(std::int32_t head_dim, std::int32_t rows, std::size_t bytes)
-      : pool_(kv::HeadStore::BlockBytes(head_dim, kCodec)) {
+  Heads(std::int32_t head_dim, std::int32_t rows, std::size_t bytes, kv::Codec codec = kCodec)
+      : pool_(kv::HeadStore::BlockBytes(head_dim, codec)) {
     Rng rng(1);
-    const test::TestHead first = test::TestHead::Random(rng, head_dim, kCodec, rows);
+    const test::TestHead first = test::TestHead::Random(rng, head_dim, codec, rows);
     const std::size_t row_bytes = first.view().row_bytes();
     do {
-      stores_.emplace_back(head_dim, kCodec, pool_, meter_);
+      stores_.emplace_back(head_dim, codec, pool_, meter_);
       Check(stores_.back().Extend(rows, 0).has_value(), "no memory for the rows");
       for (std::int32_t row = 0; row < rows; ++row) {
         std::copy_n(first.view().Key(row), row_bytes, stores_.back().MutableRow(row));
@@ -51,13 +54,14 @@ class Heads {
 };
 
 // Args: head_dim, group, stored rows, rows read (all when equal, else a random ascending list), MiB
-// of heads that take turns (0: one head, from the cache).
+// of heads that take turns (0: one head, from the cache), codec. items: rows.
 void DecodeRows(benchmark::State& state) {
   const auto head_dim = static_cast<std::int32_t>(state.range(0));
   const auto group = static_cast<std::int32_t>(state.range(1));
   const auto rows = static_cast<std::int32_t>(state.range(2));
   const auto read = static_cast<std::int32_t>(state.range(3));
-  const Heads heads(head_dim, rows, static_cast<std::size_t>(state.range(4)) << 20);
+  const auto codec = static_cast<kv::Codec>(state.range(5));
+  const Heads heads(head_dim, rows, static_cast<std::size_t>(state.range(4)) << 20, codec);
   Rng rng(2);
   const auto q = test::NormalVector(rng, static_cast<std::size_t>(group * head_dim));
   const auto list = test::RandomSubset(rng, rows, read);
@@ -72,18 +76,19 @@ void DecodeRows(benchmark::State& state) {
     benchmark::DoNotOptimize(acc.data());
     head = (head + 1) % heads.size();
   }
-  state.SetBytesProcessed(state.iterations() * read * 4 * head_dim);
+  const auto row_bytes = static_cast<std::int64_t>(kv::RowBytes(codec, head_dim));
+  state.SetBytesProcessed(state.iterations() * read * row_bytes);
+  state.SetItemsProcessed(state.iterations() * read);
 }
-BENCHMARK(DecodeRows)
-    ->Args({64, 3, 7500, 7500, 128})
-    ->Args({64, 1, 7500, 7500, 128})
-    ->Args({64, 7, 7500, 7500, 128})
-    ->Args({128, 4, 7500, 7500, 128})
-    ->Args({64, 3, 2400, 256, 128})
-    ->Args({64, 1, 1000, 1000, 0})
-    ->Args({64, 3, 1000, 1000, 0})
-    ->Args({64, 7, 1000, 1000, 0})
-    ->Args({128, 4, 1000, 1000, 0});
+BENCHMARK(DecodeRows)->Apply([](benchmark::internal::Benchmark* b) {
+  for (const std::int64_t codec : {kF16, kQ8}) {
+    for (const auto& [head_dim, group] : {std::pair{64, 1}, {64, 3}, {64, 7}, {128, 4}}) {
+      b->Args({head_dim, group, 7500, 7500, 128, codec});
+      b->Args({head_dim, group, 1000, 1000, 0, codec});
+    }
+    b->Args({64, 3, 2400, 256, 128, codec});
+  }
+});
 
 // Args: head_dim, group, first row, tokens.
 void PrefillTile(benchmark::State& state) {

@@ -18,8 +18,9 @@ using Token = std::int32_t;
 // weights expanded, everything in f32; the slow reference.
 enum class Compute : std::uint8_t { kAuto, kF32 };
 
-// How keys and values are stored. kAuto: f16, or f32 when Compute is kF32.
-enum class KvType : std::uint8_t { kAuto, kF16, kBf16, kF32 };
+// How keys and values are stored. kAuto: f16, or f32 when Compute is kF32. kQ8: integers of 8 bits
+// with a scale for every 16 numbers of a key and one for a value; about 9 bits a number.
+enum class KvType : std::uint8_t { kAuto, kF16, kBf16, kF32, kQ8 };
 
 struct EngineOptions {
   std::string model_path = {};

@@ -30,8 +30,8 @@ struct SessionStats {
   std::size_t kv_bytes_peak = 0;   // rows and index, highest moment, one layer's full K/V included
   std::size_t kv_bytes_layer = 0;  // one layer's full K/V: what the prefill holds besides
   double tokens_kept = 0;          // rows a kv_head holds now, mean over layers and heads
-  double tokens_read_per_step =
-      0;  // tokens' worth of traffic of a kv_head and step, estimate included
+  // Tokens' worth of traffic of a kv_head and step, the method's estimate included.
+  double tokens_read_per_step = 0;
   double kv_bytes_read_per_step = 0;  // of all layers and kv_heads, estimate included
   double dense_share = 0;             // of the (kv_head, step) reads that took all rows
 

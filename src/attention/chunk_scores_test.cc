@@ -31,13 +31,13 @@ std::vector<float> Scores(const Backend& backend, const std::vector<float>& q, s
 
 TEST(ChunkScores, EqualThePlainKernel) {
   Rng rng(1);
-  const kv::Codec codecs[] = {kv::Codec::kF16, kv::Codec::kBf16, kv::Codec::kF32};
+  const kv::Codec codecs[] = {kv::Codec::kF16, kv::Codec::kBf16, kv::Codec::kF32, kv::Codec::kQ8};
   int i = 0;
   for (const std::int32_t head_dim : {64, 72, 80, 96, 128, 256, 6}) {
     for (const std::int32_t group : {1, 2, 3, 4, 7, 8}) {
       const std::int32_t chunk_rows = 1 + i % 4;
       const std::int32_t rows = test::IntBetween(rng, 1, i % 3 == 0 ? 40 : 700);
-      const TestHead head = TestHead::Random(rng, head_dim, codecs[i % 3], rows);
+      const TestHead head = TestHead::Random(rng, head_dim, codecs[i % std::size(codecs)], rows);
       const TestIndex index(head, chunk_rows);
       const auto q = test::NormalVector(rng, static_cast<std::size_t>(group * head_dim), 2.0f);
       const std::int32_t channels = test::IntBetween(rng, 1, head_dim);

@@ -45,7 +45,7 @@ std::vector<float> Finish(State& state, const Case& c) {
 
 // Random shapes: every group and width against a spread of row counts and codecs.
 std::vector<Case> Cases() {
-  const kv::Codec codecs[] = {kv::Codec::kF16, kv::Codec::kBf16, kv::Codec::kF32};
+  const kv::Codec codecs[] = {kv::Codec::kF16, kv::Codec::kBf16, kv::Codec::kF32, kv::Codec::kQ8};
   const std::int32_t rows[] = {1, 3, 31, 32, 33, 63, 64, 65, 200, 401};
   std::vector<Case> cases;
   for (const std::int32_t head_dim : {64, 72, 80, 96, 128, 256, 2, 6}) {

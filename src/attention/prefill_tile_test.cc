@@ -13,17 +13,19 @@ namespace {
 TEST(PrefillTile, OfBothBackendsIsTheSame) {
   UseOneGemmThread();
   Rng rng(1);
-  const test::TestHead head = test::TestHead::Random(rng, 64, kv::Codec::kF16, 600);
-  const auto q = test::NormalVector(rng, 40 * 3 * 64);
-  std::vector<float> expected(q.size());
-  std::vector<float> actual(q.size());
-  Scratch scratch;
-  RefBackend().prefill_tile({q.data(), 192, 40, 3, 560, 0.125f, expected.data(), 192}, head.view(),
-                            scratch);
-  CpuBackend().prefill_tile({q.data(), 192, 40, 3, 560, 0.125f, actual.data(), 192}, head.view(),
-                            scratch);
-  // Which kernel runs depends on the CPU; the loosest rounds operands to bf16, that is 8 bits.
-  EXPECT_LE(test::Nmse(expected, actual), 5e-5);
+  for (const kv::Codec codec : {kv::Codec::kF16, kv::Codec::kQ8}) {
+    const test::TestHead head = test::TestHead::Random(rng, 64, codec, 600);
+    const auto q = test::NormalVector(rng, 40 * 3 * 64);
+    std::vector<float> expected(q.size());
+    std::vector<float> actual(q.size());
+    Scratch scratch;
+    RefBackend().prefill_tile({q.data(), 192, 40, 3, 560, 0.125f, expected.data(), 192},
+                              head.view(), scratch);
+    CpuBackend().prefill_tile({q.data(), 192, 40, 3, 560, 0.125f, actual.data(), 192}, head.view(),
+                              scratch);
+    // Which kernel runs depends on the CPU; the loosest rounds operands to bf16, that is 8 bits.
+    EXPECT_LE(test::Nmse(expected, actual), 5e-5) << CodecName(codec);
+  }
 }
 
 TEST(PrefillTile, OfRowsInF32IsExact) {

@@ -14,14 +14,15 @@
 namespace rkv::attention {
 namespace {
 
-constexpr kv::Codec kCodecs[] = {kv::Codec::kF16, kv::Codec::kBf16, kv::Codec::kF32};
+constexpr kv::Codec kCodecs[] = {kv::Codec::kF16, kv::Codec::kBf16, kv::Codec::kF32,
+                                 kv::Codec::kQ8};
 
 // Bytes that a backend writes for `tokens` rows of [head_dim] with stride `stride`.
 std::vector<std::byte> Store(const Backend& backend, kv::Codec codec, std::int32_t head_dim,
                              const std::vector<float>& keys, const std::vector<float>& values,
                              std::size_t stride) {
   const std::size_t tokens = keys.size() / stride;
-  const std::size_t row_bytes = 2 * static_cast<std::size_t>(head_dim) * kv::CodecBytes(codec);
+  const std::size_t row_bytes = kv::RowBytes(codec, head_dim);
   std::vector<std::byte> out(tokens * row_bytes, std::byte{0xee});
   std::vector<std::byte*> rows(tokens);
   for (std::size_t i = 0; i < tokens; ++i) {
@@ -33,7 +34,7 @@ std::vector<std::byte> Store(const Backend& backend, kv::Codec codec, std::int32
 
 TEST(StoreRows, WritesTheSameBitsAsThePlainKernel) {
   Rng rng(1);
-  for (const std::int32_t head_dim : {2, 6, 64, 72, 80, 128, 256}) {
+  for (const std::int32_t head_dim : {2, 6, 16, 30, 64, 72, 80, 96, 128, 256}) {
     const auto width = static_cast<std::size_t>(head_dim);
     const auto keys = test::NormalVector(rng, 5 * (width + 4), 10.0f);
     const auto values = test::NormalVector(rng, 5 * (width + 4), 1e-3f);

@@ -43,7 +43,9 @@ TEST(WindowMass, EqualsThePlainKernel) {
                         {7, 64, 289, 32, kv::Codec::kBf16}, {4, 128, 257, 16, kv::Codec::kF32},
                         {2, 80, 256, 8, kv::Codec::kF16},   {8, 96, 600, 5, kv::Codec::kF16},
                         {3, 72, 33, 32, kv::Codec::kF16},   {2, 256, 512, 1, kv::Codec::kBf16},
-                        {3, 64, 20, 20, kv::Codec::kF16},   {1, 6, 530, 3, kv::Codec::kF32}};
+                        {3, 64, 20, 20, kv::Codec::kF16},   {1, 6, 530, 3, kv::Codec::kF32},
+                        {3, 64, 700, 32, kv::Codec::kQ8},   {2, 80, 300, 8, kv::Codec::kQ8},
+                        {1, 6, 70, 3, kv::Codec::kQ8}};
   Rng rng(1);
   for (const Case& c : cases) {
     const TestHead head = TestHead::Random(rng, c.head_dim, c.codec, c.rows);

@@ -154,7 +154,7 @@ TEST(ParseArgs, NamesFlagValueAndRange) {
   EXPECT_THAT(Error({"run", "-p", "hi", "--temp", "nan"}), HasSubstr("'nan'"));
   EXPECT_THAT(Error({"run", "-p", "hi", "-b", "0"}), HasSubstr("1 to 65536"));
   EXPECT_THAT(Error({"run", "-p", "hi", "--mem-limit", "12Q"}), HasSubstr("'12Q'"));
-  EXPECT_THAT(Error({"run", "-p", "hi", "-ctk", "q8_0"}), HasSubstr("'q8_0'"));
+  EXPECT_THAT(Error({"run", "-p", "hi", "-ctk", "q4_0"}), HasSubstr("'q4_0'"));
   EXPECT_THAT(Error({"run", "-p", "\xff"}), HasSubstr("not UTF-8 at byte 0"));
   EXPECT_THAT(Error({"run", "-p"}), HasSubstr("-p needs a value"));
   EXPECT_THAT(Error({"run", "-p", "hi", "--json=1"}), HasSubstr("takes no value"));

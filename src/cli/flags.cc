@@ -149,7 +149,7 @@ const std::array kFlags = {
          "UBATCH", FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseInt(v, 1, kMaxPiece), o.ubatch_tokens); }},
     Flag{"--cache-type-k", "-ctk", "TYPE",
-         "stored keys: f16, bf16, f32, auto = f16, or f32 with --compute f32", kEngine, kEngines,
+         "stored keys: f16, bf16, f32, q8, auto = f16, or f32 with --compute f32", kEngine, kEngines,
          "", FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseKvType(v), o.engine.kv_type); }},
     Flag{"--cache-type-v", "-ctv", "TYPE", "stored values: must be the same as of keys", kEngine,

@@ -86,12 +86,16 @@ Result<bool> ParseSwitch(std::string_view text) {
 }
 
 Result<KvType> ParseKvType(std::string_view text) {
-  for (const KvType type : {KvType::kAuto, KvType::kF16, KvType::kBf16, KvType::kF32}) {
+  for (const KvType type :
+       {KvType::kAuto, KvType::kF16, KvType::kBf16, KvType::kF32, KvType::kQ8}) {
     if (text == KvTypeName(type)) {
       return type;
     }
   }
-  return Bad(text, "auto, f16, bf16 or f32");
+  if (text == "q8_0") {  // what llama.cpp's users write; its rows have a scale for every 32 numbers
+    return KvType::kQ8;
+  }
+  return Bad(text, "auto, f16, bf16, f32 or q8");
 }
 
 Result<Compute> ParseCompute(std::string_view text) {
@@ -111,6 +115,8 @@ std::string_view KvTypeName(KvType type) {
       return "f16";
     case KvType::kBf16:
       return "bf16";
+    case KvType::kQ8:
+      return "q8";
     case KvType::kF32:
       break;
   }

@@ -22,7 +22,7 @@ Result<float> ParseFloat(std::string_view text, float low, float high);
 Result<std::size_t> ParseBytes(std::string_view text);
 // true, 1, on, yes, enabled and their opposites.
 Result<bool> ParseSwitch(std::string_view text);
-// auto, f16, bf16, f32.
+// auto, f16, bf16, f32, q8, and q8_0 for q8.
 Result<KvType> ParseKvType(std::string_view text);
 // auto, f32.
 Result<Compute> ParseCompute(std::string_view text);

@@ -44,9 +44,11 @@ TEST(ParseSwitch, KnowsBothSides) {
 }
 
 TEST(ParseKvType, ReadsTheNamesItPrints) {
-  for (const KvType type : {KvType::kAuto, KvType::kF16, KvType::kBf16, KvType::kF32}) {
+  for (const KvType type :
+       {KvType::kAuto, KvType::kF16, KvType::kBf16, KvType::kF32, KvType::kQ8}) {
     EXPECT_EQ(*ParseKvType(KvTypeName(type)), type);
   }
+  EXPECT_EQ(*ParseKvType("q8_0"), KvType::kQ8);
   for (const Compute compute : {Compute::kAuto, Compute::kF32}) {
     EXPECT_EQ(*ParseCompute(ComputeName(compute)), compute);
   }

@@ -21,6 +21,8 @@ kv::Codec CodecOf(KvType type) {
       return kv::Codec::kF32;
     case KvType::kBf16:
       return kv::Codec::kBf16;
+    case KvType::kQ8:
+      return kv::Codec::kQ8;
     default:
       return kv::Codec::kF16;
   }

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "kv/block_pool.h"
 #include "kv/chunk_index.h"
 #include "kv/head_store.h"
 #include "model/expanded_linear.h"
@@ -23,7 +24,7 @@ std::size_t Size(std::int64_t n) { return static_cast<std::size_t>(n); }
 std::size_t LayerRowBytes(const Runtime& runtime, std::int64_t rows) {
   const model::HyperParams& params = runtime.params();
   const std::size_t block =
-      (kv::HeadStore::BlockBytes(params.head_dim, runtime.codec) + 4095) / 4096 * 4096;
+      kv::BlockPool::BytesOf(kv::HeadStore::BlockBytes(params.head_dim, runtime.codec));
   const std::size_t blocks = Size((rows + kv::kBlockRows - 1) / kv::kBlockRows);
   return Size(params.kv_heads) * (blocks * block + Size(rows) * sizeof(std::int32_t));
 }

@@ -46,8 +46,9 @@ ModelInfo DescribeModel(const model::Model& model, kv::Codec codec) {
   info.vocab = params.vocab;
   info.trained_context = params.context;
   info.rope = DescribeRope(params.rope);
-  info.kv_bytes_per_token = 2 * static_cast<std::size_t>(params.layers) *
-                            static_cast<std::size_t>(params.kv_width()) * kv::CodecBytes(codec);
+  info.kv_bytes_per_token = static_cast<std::size_t>(params.layers) *
+                            static_cast<std::size_t>(params.kv_heads) *
+                            kv::RowBytes(codec, params.head_dim);
   return info;
 }
 

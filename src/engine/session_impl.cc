@@ -163,8 +163,7 @@ SessionStats SessionImpl::stats() const {
   stats.generated_tokens = state_.generated_tokens;
   stats.prefill_seconds = state_.prefill_seconds;
   stats.decode_seconds = state_.decode_seconds;
-  const std::size_t row_bytes =
-      2 * static_cast<std::size_t>(params.head_dim) * kv::CodecBytes(runtime_.codec);
+  const std::size_t row_bytes = kv::RowBytes(runtime_.codec, params.head_dim);
   const auto heads =
       static_cast<std::size_t>(params.layers) * static_cast<std::size_t>(params.kv_heads);
   stats.kv_bytes_full = heads * row_bytes * static_cast<std::size_t>(state_.position);
@@ -182,8 +181,13 @@ SessionStats SessionImpl::stats() const {
   if (state_.reads.reads > 0) {
     const auto reads = static_cast<double>(state_.reads.reads);
     stats.tokens_read_per_step = state_.reads.rows / reads;
-    stats.kv_bytes_read_per_step =
-        static_cast<double>(heads * row_bytes) * stats.tokens_read_per_step;
+    // An estimate counts in rows of 2 * head_dim numbers, which it reads from the index.
+    const std::size_t index_row_bytes = 2 * static_cast<std::size_t>(params.head_dim) *
+                                        kv::CodecBytes(kv::IndexCodec(runtime_.codec));
+    const double bytes =
+        (state_.reads.rows - state_.reads.estimate) * static_cast<double>(row_bytes) +
+        state_.reads.estimate * static_cast<double>(index_row_bytes);
+    stats.kv_bytes_read_per_step = bytes / reads * static_cast<double>(heads);
     stats.dense_share = static_cast<double>(state_.reads.dense) / reads;
   }
   stats.stage_seconds = state_.stage_seconds;

@@ -14,8 +14,7 @@ constexpr std::size_t kSlabBytes = std::size_t{2} << 20;  // one huge page
 
 }  // namespace
 
-BlockPool::BlockPool(std::size_t block_bytes)
-    : block_bytes_((block_bytes + kPage - 1) / kPage * kPage) {
+BlockPool::BlockPool(std::size_t block_bytes) : block_bytes_(BytesOf(block_bytes)) {
   Check(block_bytes > 0 && block_bytes_ >= block_bytes, "block size out of range");
   slab_blocks_ = block_bytes_ >= kSlabBytes ? 1 : (kSlabBytes + block_bytes_ - 1) / block_bytes_;
 }
@@ -63,8 +62,17 @@ void BlockPool::Trim() {
       slabs_.erase(slabs_.begin() + static_cast<std::ptrdiff_t>(i));
       continue;
     }
-    for (auto block = first; block != last; ++block) {
-      slab.Discard(static_cast<std::size_t>(*block - slab.data()), block_bytes_);
+    for (auto block = first; block != last;) {  // runs of free blocks
+      const auto begin = static_cast<std::size_t>(*block - slab.data());
+      std::size_t end = begin;
+      for (; block != last && *block == slab.data() + end; ++block) {
+        end += block_bytes_;
+      }
+      const std::size_t first_page = (begin + kPage - 1) / kPage * kPage;
+      const std::size_t last_page = end / kPage * kPage;
+      if (first_page < last_page) {
+        slab.Discard(first_page, last_page - first_page);
+      }
     }
     ++i;
   }

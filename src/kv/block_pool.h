@@ -15,15 +15,20 @@ namespace rkv::kv {
 // packed into few slabs. Not thread-safe. Outlives every HeadStore that uses it.
 class BlockPool {
  public:
-  // block_bytes is rounded up to 4096. REQUIRES: block_bytes > 0.
+  // `block_bytes` rounded up to whole cache lines: what a block takes.
+  static constexpr std::size_t BytesOf(std::size_t block_bytes) {
+    return (block_bytes + 63) / 64 * 64;
+  }
+
+  // REQUIRES: block_bytes > 0.
   explicit BlockPool(std::size_t block_bytes);
 
   // Errors: kResourceExhausted when the system has no memory.
   Result<std::byte*> Allocate();
   // REQUIRES: `block` came from Allocate of this pool and is not free.
   void Free(std::byte* block);
-  // Gives the memory of free blocks back to the system: whole slabs are unmapped, single blocks
-  // discarded. Call it once a prefill, not once a layer.
+  // Gives the memory of free blocks back to the system: whole slabs are unmapped, pages that only
+  // free blocks lie in are discarded. Call it once a prefill, not once a layer.
   void Trim();
 
   std::size_t block_bytes() const { return block_bytes_; }

@@ -27,10 +27,35 @@ std::vector<std::byte*> AllocateMany(BlockPool& pool, std::size_t count) {
   return blocks;
 }
 
-TEST(BlockPool, RoundsBlocksUpToPages) {
-  EXPECT_EQ(BlockPool(1).block_bytes(), 4096u);
+TEST(BlockPool, RoundsBlocksUpToCacheLines) {
+  EXPECT_EQ(BlockPool(1).block_bytes(), 64u);
   EXPECT_EQ(BlockPool(4096).block_bytes(), 4096u);
-  EXPECT_EQ(BlockPool(4097).block_bytes(), 8192u);
+  EXPECT_EQ(BlockPool(4097).block_bytes(), 4160u);
+}
+
+TEST(BlockPool, TrimLeavesBlocksThatShareAPageWithFreeOnes) {
+  constexpr std::size_t kBytes = 9472;  // 64 rows of a 64-wide head in q8
+  BlockPool pool(kBytes);
+  std::vector<std::byte*> blocks = AllocateMany(pool, 500);
+  for (std::byte* const block : blocks) {
+    std::memset(block, 7, kBytes);
+  }
+  Rng rng(5);
+  std::vector<bool> freed(blocks.size());
+  for (const std::int32_t i : test::RandomSubset(rng, 500, 300)) {
+    freed[static_cast<std::size_t>(i)] = true;
+    pool.Free(blocks[static_cast<std::size_t>(i)]);
+  }
+  pool.Trim();
+  std::size_t zeros = 0;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const auto kept = std::count(blocks[i], blocks[i] + kBytes, std::byte{7});
+    if (!freed[i]) {
+      ASSERT_EQ(kept, static_cast<std::ptrdiff_t>(kBytes)) << i;
+    }
+    zeros += kBytes - static_cast<std::size_t>(kept);
+  }
+  EXPECT_GT(zeros, 300 * kBytes / 2);
 }
 
 TEST(BlockPool, BlocksAreWritableZeroedAndApart) {

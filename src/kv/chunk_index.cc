@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
+#include "base/half.h"
 
 namespace rkv::kv {
 namespace {
@@ -80,13 +83,14 @@ ChunkIndex::ChunkIndex(ChunkIndex&& other) noexcept
       rows_(std::exchange(other.rows_, 0)) {}
 
 IndexView ChunkIndex::view() const {
-  return {data_.data(), stride_, head_dim_, chunk_rows_, rows_, codec_};
+  return {data_.data(), stride_, head_dim_, chunk_rows_, rows_, IndexCodec(codec_)};
 }
 
 std::size_t ChunkIndex::Bytes(std::int32_t head_dim, Codec codec, std::int32_t chunk_rows,
                               std::int64_t rows) {
-  return Channels(head_dim, chunk_rows) * Stride(ChunksFor(rows, chunk_rows), codec) *
-         CodecBytes(codec);
+  const Codec stored = IndexCodec(codec);
+  return Channels(head_dim, chunk_rows) * Stride(ChunksFor(rows, chunk_rows), stored) *
+         CodecBytes(stored);
 }
 
 Status ChunkIndex::Rebuild(const HeadView& head, std::int32_t spare_rows) {
@@ -123,22 +127,22 @@ void ChunkIndex::Truncate(const HeadView& head) {
 }
 
 std::int64_t ChunkIndex::Room() const {
-  const std::size_t padding = kLine / CodecBytes(codec_);
+  const std::size_t padding = kLine / NumberBytes();
   return stride_ == 0 ? 0 : static_cast<std::int64_t>(stride_ - padding);
 }
 
 Status ChunkIndex::Reserve(std::int64_t chunks) {
-  const std::size_t stride = Stride(chunks, codec_);
+  const std::size_t stride = Stride(chunks, IndexCodec(codec_));
   const std::size_t channels = Channels(head_dim_, chunk_rows_);
-  Result<Buffer> data = Buffer::Allocate(channels * stride * CodecBytes(codec_));
+  Result<Buffer> data = Buffer::Allocate(channels * stride * NumberBytes());
   if (!data) {
     return data.error();
   }
   meter_->AddIndex(data->size());  // both are held during the copy
-  const std::size_t used = static_cast<std::size_t>(view().chunks()) * CodecBytes(codec_);
+  const std::size_t used = static_cast<std::size_t>(view().chunks()) * NumberBytes();
   for (std::size_t channel = 0; channel < channels && used > 0; ++channel) {
-    std::memcpy(data->data() + channel * stride * CodecBytes(codec_),
-                data_.data() + channel * stride_ * CodecBytes(codec_), used);
+    std::memcpy(data->data() + channel * stride * NumberBytes(),
+                data_.data() + channel * stride_ * NumberBytes(), used);
   }
   meter_->SubIndex(data_.size());
   data_ = *std::move(data);
@@ -149,11 +153,22 @@ Status ChunkIndex::Reserve(std::int64_t chunks) {
 void ChunkIndex::TakeRows(const HeadView& head) {
   Check(head.head_dim == head_dim_ && head.codec == codec_ && head.rows >= rows_,
         "an index follows the rows of one head");
+  std::vector<float> key(codec_ == Codec::kQ8 ? static_cast<std::size_t>(head_dim_) : 0);
+  std::vector<std::uint16_t> halves(key.size());
   for (const IndexView index = view(); rows_ < head.rows; ++rows_) {
-    if (codec_ == Codec::kF32) {
-      TakeKey<std::uint32_t>(head.Key(rows_), index, rows_, data_.data());
-    } else {
-      TakeKey<std::uint16_t>(head.Key(rows_), index, rows_, data_.data());
+    switch (codec_) {
+      case Codec::kF32:
+        TakeKey<std::uint32_t>(head.Key(rows_), index, rows_, data_.data());
+        break;
+      case Codec::kF16:
+      case Codec::kBf16:
+        TakeKey<std::uint16_t>(head.Key(rows_), index, rows_, data_.data());
+        break;
+      case Codec::kQ8:
+        DecodeRow(codec_, head.Key(rows_), key);
+        std::ranges::transform(key, halves.begin(), F32ToF16);
+        TakeKey<std::uint16_t>(std::as_bytes(std::span(halves)).data(), index, rows_, data_.data());
+        break;
     }
   }
 }

@@ -11,13 +11,14 @@
 
 namespace rkv::kv {
 
+// Numbers are stored in IndexCodec of the rows' codec.
 // Kept equal to what a rebuild from the rows would give (policy specification, property U7), bit by
 // bit: -0 counts as less than 0, a NaN as beyond the infinity of its sign.
 // Not thread-safe. `meter` must outlive the index.
 // Source: RocketKV, arXiv:2502.14051, section 3.3 (HSA step 0).
 class ChunkIndex {
  public:
-  // REQUIRES: chunk_rows >= 1.
+  // `codec`: of the rows. REQUIRES: chunk_rows >= 1.
   ChunkIndex(std::int32_t head_dim, Codec codec, std::int32_t chunk_rows, MemoryMeter& meter);
   ~ChunkIndex();
   ChunkIndex(ChunkIndex&& other) noexcept;
@@ -44,6 +45,7 @@ class ChunkIndex {
                            std::int64_t rows);
 
  private:
+  std::size_t NumberBytes() const { return CodecBytes(IndexCodec(codec_)); }
   // Chunks that fit into `data_`.
   std::int64_t Room() const;
   // Moves the index into a buffer for `chunks` chunks.

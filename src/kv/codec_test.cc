@@ -17,10 +17,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr Codec kAll[] = {Codec::kF32, Codec::kF16, Codec::kBf16};
+constexpr Codec kAll[] = {Codec::kF32, Codec::kF16, Codec::kBf16, Codec::kQ8};
 
 std::vector<float> RoundTrip(Codec codec, const std::vector<float>& row) {
-  std::vector<std::byte> stored(row.size() * CodecBytes(codec));
+  std::vector<std::byte> stored(StoredBytes(codec, static_cast<std::int32_t>(row.size())));
   EncodeRow(codec, row, stored.data());
   std::vector<float> back(row.size());
   DecodeRow(codec, stored.data(), back);
@@ -40,8 +40,8 @@ TEST(Codec, UnknownNameListsTheNearestAndAll) {
   ASSERT_FALSE(parsed);
   EXPECT_EQ(parsed.error().code(), Code::kInvalidArgument);
   EXPECT_EQ(parsed.error().message(),
-            "unknown KV type 'fp16'; did you mean 'f16'? known: f32, f16, bf16");
-  EXPECT_THAT(ParseCodec("").error().message(), HasSubstr("known: f32, f16, bf16"));
+            "unknown KV type 'fp16'; did you mean 'f16'? known: f32, f16, bf16, q8");
+  EXPECT_THAT(ParseCodec("").error().message(), HasSubstr("known: f32, f16, bf16, q8"));
 }
 
 TEST(Codec, F32KeepsEveryBit) {
@@ -109,6 +109,63 @@ TEST(Codec, RoundsToNearestEven) {
     }
     ASSERT_EQ(f16[i], RoundInDouble(row[i], 10, -14, 65504.0)) << row[i];
     ASSERT_EQ(bf16[i], RoundInDouble(row[i], 7, -126, 0x1.fep127)) << row[i];
+  }
+}
+
+TEST(Codec, Q8IsWithinHalfAStepOfEachGroup) {
+  Rng rng(3);
+  for (const std::size_t width : {2u, 16u, 30u, 64u, 80u, 128u}) {
+    for (int round = 0; round < 200; ++round) {
+      std::vector<float> row = test::NormalVector(rng, width);
+      row[rng.Below(width)] = std::ldexp(1.0f, test::IntBetween(rng, -60, 60));  // one outlier
+      const std::vector<float> back = RoundTrip(Codec::kQ8, row);
+      for (std::size_t x = 0; x < width; ++x) {
+        float most = 0;
+        for (std::size_t y = x / 16 * 16; y < std::min(width, x / 16 * 16 + 16); ++y) {
+          most = std::max(most, std::fabs(row[y]));
+        }
+        ASSERT_LE(std::fabs(row[x] - back[x]), most / 127 * 0.5001f) << width;
+      }
+    }
+  }
+}
+
+TEST(Codec, Q8HasScalesForSixteenNumbersOfAKeyAndForAWholeValue) {
+  EXPECT_EQ(StoredBytes(Codec::kQ8, 64), 64u + 4 * 4);
+  EXPECT_EQ(StoredBytes(Codec::kQ8, 64, Part::kValue), 64u + 4);
+  EXPECT_EQ(StoredBytes(Codec::kQ8, 30), 32u + 2 * 4);
+  EXPECT_EQ(StoredBytes(Codec::kQ8, 2), 4u + 4);
+  EXPECT_EQ(RowBytes(Codec::kQ8, 128), 160u + 132);
+  EXPECT_EQ(RowBytes(Codec::kF16, 64), 256u);
+}
+
+TEST(Codec, Q8ValueHasOneStep) {
+  Rng rng(4);
+  std::vector<float> row = test::NormalVector(rng, 64);
+  row[5] = 127.0f;  // the step is 1
+  std::vector<std::byte> stored(StoredBytes(Codec::kQ8, 64, Part::kValue));
+  EncodeRow(Codec::kQ8, row, stored.data(), Part::kValue);
+  std::vector<float> back(row.size());
+  DecodeRow(Codec::kQ8, stored.data(), back, Part::kValue);
+  for (std::size_t x = 0; x < row.size(); ++x) {
+    EXPECT_EQ(back[x], std::nearbyint(row[x]));
+  }
+}
+
+TEST(Codec, Q8KeepsZerosAndShowsWhatIsNotFinite) {
+  for (const float bad : {INFINITY, -INFINITY, std::numeric_limits<float>::quiet_NaN()}) {
+    std::vector<float> row(48, 1.0f);
+    row[17] = bad;
+    std::fill(row.begin() + 32, row.end(), -0.0f);
+    row[40] = 1e-38f;
+    const std::vector<float> back = RoundTrip(Codec::kQ8, row);
+    for (std::size_t x = 0; x < row.size(); ++x) {
+      if (x / 16 == 1) {
+        EXPECT_TRUE(std::isnan(back[x]));
+      } else {
+        EXPECT_NEAR(back[x], x < 16 ? 1.0f : 0.0f, 0.004f);
+      }
+    }
   }
 }
 

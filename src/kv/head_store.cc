@@ -33,7 +33,7 @@ HeadStore::HeadStore(HeadStore&& other) noexcept
       positions_(std::exchange(other.positions_, {})) {}
 
 std::size_t HeadStore::BlockBytes(std::int32_t head_dim, Codec codec) {
-  return std::size_t{2} * kBlockRows * static_cast<std::size_t>(head_dim) * CodecBytes(codec);
+  return std::size_t{kBlockRows} * RowBytes(codec, head_dim);
 }
 
 HeadView HeadStore::view() const {
@@ -81,7 +81,7 @@ void HeadStore::WriteRow(std::int32_t row, std::span<const float> key,
   Check(key.size() == width && value.size() == width, "a row has head_dim numbers");
   std::byte* const place = MutableRow(row);
   EncodeRow(codec_, key, place);
-  EncodeRow(codec_, value, place + width * CodecBytes(codec_));
+  EncodeRow(codec_, value, place + view().value_offset(), Part::kValue);
 }
 
 std::byte* HeadStore::MutableRow(std::int32_t row) {

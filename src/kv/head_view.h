@@ -14,7 +14,8 @@ namespace rkv::kv {
 inline constexpr std::int32_t kBlockRows = 64;
 
 // Rows [0, rows) of one (layer, kv_head), in ascending position order. Row r lies at
-// blocks[r / kBlockRows] + (r % kBlockRows) * row_bytes: key [head_dim], then value [head_dim].
+// blocks[r / kBlockRows] + (r % kBlockRows) * row_bytes: key [head_dim], then value [head_dim],
+// each with its scales where the codec has them.
 struct HeadView {
   const std::byte* const* blocks = nullptr;
   const std::int32_t* positions = nullptr;  // [rows] absolute positions, strictly ascending
@@ -22,10 +23,8 @@ struct HeadView {
   std::int32_t head_dim = 0;
   Codec codec = Codec::kF16;
 
-  std::size_t row_bytes() const { return 2 * value_offset(); }
-  std::size_t value_offset() const {
-    return static_cast<std::size_t>(head_dim) * CodecBytes(codec);
-  }
+  std::size_t row_bytes() const { return RowBytes(codec, head_dim); }
+  std::size_t value_offset() const { return StoredBytes(codec, head_dim); }
   const std::byte* Key(std::int32_t row) const {
     return blocks[row / kBlockRows] + static_cast<std::size_t>(row % kBlockRows) * row_bytes();
   }
@@ -34,7 +33,7 @@ struct HeadView {
 
 // Minimum and maximum of the keys of each chunk, channel-major: one channel of all chunks is one
 // contiguous stream. Chunk b covers rows [b * chunk_rows, min((b + 1) * chunk_rows, rows)).
-// Numbers are stored in the rows' codec, so minima and maxima are exact.
+// Numbers are stored in IndexCodec of the rows: exact, but of quantised rows rounded to f16.
 struct IndexView {
   const std::byte* data = nullptr;
   std::size_t stride =

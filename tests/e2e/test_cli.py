@@ -94,7 +94,7 @@ def test_no_command_prints_help_on_stderr():
     (("run", "-temp", "5"), "did you mean --temp?"),
     (("run", "-p", "hi", "-n", "many"), "--predict: 'many'"),
     (("run", "-p", "hi", "--top-p", "2"), "--top-p: '2'"),
-    (("run", "-p", "hi", "-ctk", "q8_0", "-ctv", "q8_0"), "'q8_0'"),
+    (("run", "-p", "hi", "-ctk", "q4_0", "-ctv", "q4_0"), "'q4_0'"),
     (("run", "-p", "hi", "-ctk", "bf16"), "--cache-type-v"),
     (("run", "-p", "hi", "--kv", "nosuch:budget=1"), "nosuch"),
     (("run", "-p", "hi", "--kv", "rocketkv:budget=abc"), "abc"),

@@ -6,8 +6,10 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "support/distribution.h"
 #include "support/tiny_engine.h"
 
 namespace rkv {
@@ -48,9 +50,16 @@ std::vector<std::vector<std::int32_t>> AllPositions(const Engine& engine, const 
 }
 
 TEST(Rewind, DecodesTheSameBitsAgain) {
-  const auto engine = OpenTiny(kModel);
+  const auto f16 = OpenTiny(kModel);
+  const auto q8 = OpenTiny(kModel, {.kv_type = KvType::kQ8});
   const std::vector<Token> tokens = RandomTokens(800, 300);
-  for (const char* method : kMethods) {
+  for (const auto& [engine, method] : std::vector<std::pair<Engine*, const char*>>{
+           {f16.get(), "full"},
+           {f16.get(), "rocketkv:budget=64"},
+           {f16.get(), "hsa:budget=64"},
+           {f16.get(), "rocketkv:budget=64,last_token=prefill"},
+           {q8.get(), "rocketkv:budget=64"},
+           {q8.get(), "hsa:budget=64"}}) {
     for (const std::size_t kept : {0u, 1u, 7u, 59u}) {  // of the tokens behind the prompt
       const auto session = NewSession(*engine, method, 8);
       ASSERT_TRUE(test::Prefill(*engine, *session, std::span(tokens).first(700)).ok());
@@ -199,6 +208,44 @@ TEST(BytesRead, CountRowsOfAllHeadsAndTheEstimate) {
     if (std::string(method) == "full") {
       EXPECT_DOUBLE_EQ(stats.tokens_read_per_step, 702.5);
     }
+  }
+}
+
+TEST(BytesRead, CountQ8RowsAndTheirIndexInF16) {
+  const auto engine = OpenTiny(kModel, {.kv_type = KvType::kQ8});
+  const ModelInfo& model = engine->model();
+  EXPECT_EQ(model.kv_bytes_per_token,
+            static_cast<std::size_t>(model.layers * model.kv_heads * (80 + 68)));
+  const double heads = model.layers * model.kv_heads;
+  const auto full = NewSession(*engine, "full");
+  const auto chosen = NewSession(*engine, "hsa:budget=64,topk=32");
+  for (Session* session : {full.get(), chosen.get()}) {
+    ASSERT_TRUE(test::Prefill(*engine, *session, RandomTokens(700, model.vocab)).ok());
+    DecodeAll(*session, std::vector<Token>{1, 2, 3, 4});
+  }
+  EXPECT_DOUBLE_EQ(full->stats().kv_bytes_read_per_step, heads * 148 * 702.5);
+  const SessionStats stats = chosen->stats();
+  ASSERT_EQ(stats.dense_share, 0);
+  EXPECT_DOUBLE_EQ(stats.kv_bytes_read_per_step,
+                   heads * (148 * 32 + 256 * (stats.tokens_read_per_step - 32)));
+}
+
+TEST(Q8Rows, AgreeWithF32Rows) {
+  for (const char* model : {kModel, "llama-q8_0", "qwen2-f32-gqa7"}) {
+    const auto exact = OpenTiny(model, {.kv_type = KvType::kF32});
+    const auto engine = OpenTiny(model, {.kv_type = KvType::kQ8});
+    const std::vector<Token> tokens = RandomTokens(310, exact->model().vocab);
+    const auto a = NewSession(*exact, "full");
+    const auto b = NewSession(*engine, "full");
+    const auto expected =
+        test::Trace(*exact, *a, std::span(tokens).first(300), std::span(tokens).last(10));
+    const auto got =
+        test::Trace(*engine, *b, std::span(tokens).first(300), std::span(tokens).last(10));
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      // Random weights carry a rounding error far; a wrong scale gives numbers near 1.
+      EXPECT_LE(test::Nmse(expected[i], got[i]), 2e-2) << model << " step " << i;
+    }
+    EXPECT_LT(b->stats().kv_bytes_full * 3, a->stats().kv_bytes_full);
   }
 }
 

@@ -44,7 +44,7 @@ class TestHead {
   void SetRow(std::int32_t row, std::span<const float> key, std::span<const float> value) {
     std::byte* to = MutableRow(row);
     kv::EncodeRow(codec_, key, to);
-    kv::EncodeRow(codec_, value, to + view().value_offset());
+    kv::EncodeRow(codec_, value, to + view().value_offset(), kv::Part::kValue);
   }
 
   std::byte* MutableRow(std::int32_t row) {
@@ -77,7 +77,7 @@ class TestIndex {
  public:
   TestIndex(const TestHead& head, std::int32_t chunk_rows) {
     const kv::HeadView rows = head.view();
-    view_ = {nullptr, 0, rows.head_dim, chunk_rows, rows.rows, rows.codec};
+    view_ = {nullptr, 0, rows.head_dim, chunk_rows, rows.rows, kv::IndexCodec(rows.codec)};
     const auto chunks = static_cast<std::size_t>(view_.chunks());
     view_.stride = chunks + 3;
     const auto width = static_cast<std::size_t>(rows.head_dim);
@@ -98,8 +98,8 @@ class TestIndex {
     if (!channels.empty()) {
       channels.resize(channels.size() - 3);
     }
-    data_.resize(channels.size() * kv::CodecBytes(rows.codec));
-    kv::EncodeRow(rows.codec, channels, data_.data());
+    data_.resize(channels.size() * kv::CodecBytes(view_.codec));
+    kv::EncodeRow(view_.codec, channels, data_.data());
   }
   TestIndex(const TestIndex&) = delete;
   TestIndex& operator=(const TestIndex&) = delete;

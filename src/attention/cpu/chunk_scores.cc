@@ -7,6 +7,7 @@
 
 #include "attention/cpu/kernels.h"
 #include "attention/cpu/targets.h"
+#include "base/check.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/cpu/chunk_scores.cc"
@@ -206,6 +207,9 @@ void ChunkScoresImpl(const GroupQuery& query, const kv::IndexView& index, std::s
       break;
     case kv::Codec::kBf16:
       EstimateAll<kv::Codec::kBf16>(selection, group, u.size(), padded, z);
+      break;
+    case kv::Codec::kQ8:
+      Check(false, "an index holds no integers");
       break;
   }
   for (std::size_t h = 0; h < group; ++h) {

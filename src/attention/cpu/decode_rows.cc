@@ -86,7 +86,7 @@ HWY_INLINE void ScoreRows(D d, const float* q, std::size_t head_dim, const Batch
           query[h] = hn::LoadU(d, q + h * head_dim + x);
         }
         for (int r = 0; r < kRows; ++r) {
-          const auto key = LoadNumbers<C>(d, batch.rows[i + r] + x * kv::CodecBytes(C));
+          const auto key = LoadKey<C>(d, batch.rows[i + r], head_dim, x);
           for (int h = 0; h < H; ++h) {
             sum[h][r] = hn::MulAdd(query[h], key, sum[h][r]);
           }
@@ -94,7 +94,7 @@ HWY_INLINE void ScoreRows(D d, const float* q, std::size_t head_dim, const Batch
       } else {
         hn::Vec<D> key[kRows];
         for (int r = 0; r < kRows; ++r) {
-          key[r] = LoadNumbers<C>(d, batch.rows[i + r] + x * kv::CodecBytes(C));
+          key[r] = LoadKey<C>(d, batch.rows[i + r], head_dim, x);
         }
         for (int h = 0; h < H; ++h) {
           const auto query = hn::LoadU(d, q + h * head_dim + x);
@@ -149,7 +149,8 @@ HWY_INLINE void AddValuePieces(D d, const Batch& batch, std::size_t head_dim, co
   const std::size_t piece = W * hn::Lanes(d);
   const Weights by_row{weights, kBatch};
   for (std::size_t& x = *first; x + piece <= head_dim; x += piece) {
-    const RowSet set{batch.rows, batch.count, (head_dim + x) * kv::CodecBytes(C)};
+    const std::size_t value = kv::StoredBytes(C, static_cast<std::int32_t>(head_dim));
+    const RowSet set{batch.rows, batch.count, value + x * kv::CodecBytes(C)};
     if (x == 0) {
       SumWeightedRows<true, C, H, W>(d, set, by_row, acc, head_dim, prefetch);
     } else {
@@ -167,6 +168,18 @@ HWY_INLINE void AddValues(D d, const Batch& batch, std::size_t head_dim, const f
   AddValuePieces<C, H, kVectors>(d, batch, head_dim, weights, acc, prefetch, &x);
   AddValuePieces<C, H, kVectors / 2>(d, batch, head_dim, weights, acc, prefetch, &x);
   AddValuePieces<C, H, 1>(d, batch, head_dim, weights, acc, prefetch, &x);
+}
+
+// kQ8: multiplies the weights of H heads by the scales of the values.
+template <int H>
+HWY_INLINE void TakeValueScales(const kv::HeadView& head, const Batch& batch, float* weights) {
+  for (std::size_t i = 0; i < batch.count; ++i) {
+    const float scale =
+        ScaleAt(batch.rows[i] + head.value_offset(), static_cast<std::size_t>(head.head_dim), 0);
+    for (std::size_t h = 0; h < H; ++h) {
+      weights[h * kBatch + i] *= scale;
+    }
+  }
 }
 
 struct DecodeArgs {
@@ -195,6 +208,9 @@ HWY_NOINLINE void DecodeBatch(D d, const DecodeArgs& args, std::size_t first, co
   for (std::size_t h = 0; h < H; ++h) {
     TakeScores(d, scores + h * kBatch, batch.count, head_dim, acc + h * head_dim,
                args.out.max + first + h, args.out.sum + first + h);
+  }
+  if constexpr (C == kv::Codec::kQ8) {
+    TakeValueScales<H>(args.head, batch, scores);
   }
   if (first == 0) {
     AddValues<C, H>(d, batch, head_dim, scores, acc, PrefetchRows{next.rows, half_row, half_row});
@@ -266,6 +282,8 @@ void DecodeRowsImpl(const GroupQuery& query, const kv::HeadView& head, const Row
       return DecodeWithCodec<kv::Codec::kF16>(args);
     case kv::Codec::kBf16:
       return DecodeWithCodec<kv::Codec::kBf16>(args);
+    case kv::Codec::kQ8:
+      return DecodeWithCodec<kv::Codec::kQ8>(args);
   }
 }
 

@@ -12,9 +12,20 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-RKV_VNNI_INLINE __m512 LoadNumbers(kv::Codec codec, const std::byte* from, std::size_t x) {
+// Numbers [x, x + kLanes) of a stored key or value of the head.
+template <kv::Part P>
+RKV_VNNI_INLINE __m512 LoadNumbers(const kv::HeadView& head, const std::byte* from, std::size_t x) {
+  const kv::Codec codec = head.codec;
   if (codec == kv::Codec::kF32) {
     return _mm512_loadu_ps(from + x * sizeof(float));
+  }
+  if (codec == kv::Codec::kQ8) {
+    static_assert(kLanes == kv::kKeyGroup);
+    const std::size_t group = P == kv::Part::kKey ? x / kLanes : 0;
+    float scale;
+    std::memcpy(&scale, from + kv::ScaleOffset(head.head_dim) + group * sizeof scale, sizeof scale);
+    const __m128i integers = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + x));
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(integers)), _mm512_set1_ps(scale));
   }
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + x * 2));
   return codec == kv::Codec::kF16
@@ -63,7 +74,7 @@ RKV_VNNI void PackKeys(const kv::HeadView& head, std::int32_t row, std::size_t j
     if (i < count) {
       const std::byte* key = head.Key(row + static_cast<std::int32_t>(i));
       for (std::size_t x = 0; x < head_dim; x += kLanes) {
-        _mm512_storeu_ps(work.row + x, LoadNumbers(head.codec, key, x));
+        _mm512_storeu_ps(work.row + x, LoadNumbers<kv::Part::kKey>(head, key, x));
       }
       tile.key_scales[j + i] = RoundRow(work.row, head_dim, work.rounded + i * head_dim);
     }
@@ -81,11 +92,11 @@ RKV_VNNI void PackKeys(const kv::HeadView& head, std::int32_t row, std::size_t j
   }
 }
 
-// The greatest magnitude in a row; NaN or infinity where one is in it.
-RKV_VNNI float Magnitude(kv::Codec codec, const std::byte* row, std::size_t n) {
+// The greatest magnitude in a value; NaN or infinity where one is in it.
+RKV_VNNI float Magnitude(const kv::HeadView& head, const std::byte* value) {
   __m512i most = _mm512_setzero_si512();  // ordered as integers: NaN is the greatest
-  for (std::size_t x = 0; x < n; x += kLanes) {
-    const __m512i bits = _mm512_castps_si512(LoadNumbers(codec, row, x));
+  for (std::size_t x = 0; x < static_cast<std::size_t>(head.head_dim); x += kLanes) {
+    const __m512i bits = _mm512_castps_si512(LoadNumbers<kv::Part::kValue>(head, value, x));
     most = _mm512_max_epi32(most, _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff)));
   }
   const std::int32_t top = _mm512_reduce_max_epi32(most);
@@ -99,8 +110,7 @@ RKV_VNNI void ScaleValues(const kv::HeadView& head, std::int32_t row, std::size_
                           std::size_t count, const KeyTile& tile) {
   float magnitudes[kLanes] = {};
   for (std::size_t i = 0; i < std::min(kLanes, count); ++i) {
-    magnitudes[i] = Magnitude(head.codec, head.Value(row + static_cast<std::int32_t>(i)),
-                              static_cast<std::size_t>(head.head_dim));
+    magnitudes[i] = Magnitude(head, head.Value(row + static_cast<std::int32_t>(i)));
   }
   const __m512 magnitude = _mm512_loadu_ps(magnitudes);
   const __m512 infinity = _mm512_set1_ps(std::numeric_limits<float>::infinity());
@@ -131,10 +141,10 @@ RKV_VNNI void PackValues(const kv::HeadView& head, std::int32_t first, std::size
       factor[i] = _mm512_set1_ps(j + i < count && inverse > 0.0f ? inverse : 0.0f);
     }
     for (std::size_t x = 0; x < head_dim; x += kLanes) {
-      const __m512i even =
-          _mm512_cvtps_epi32(_mm512_mul_ps(LoadNumbers(head.codec, value[0], x), factor[0]));
-      const __m512i odd =
-          _mm512_cvtps_epi32(_mm512_mul_ps(LoadNumbers(head.codec, value[1], x), factor[1]));
+      const __m512i even = _mm512_cvtps_epi32(
+          _mm512_mul_ps(LoadNumbers<kv::Part::kValue>(head, value[0], x), factor[0]));
+      const __m512i odd = _mm512_cvtps_epi32(
+          _mm512_mul_ps(LoadNumbers<kv::Part::kValue>(head, value[1], x), factor[1]));
       const __m512i pair = _mm512_mask_blend_epi16(0xaaaaaaaau, even, _mm512_slli_epi32(odd, 16));
       const std::size_t chunk = x / kPanelKeys * kPanelKeys;
       const std::size_t width = std::min(kPanelKeys, head_dim - chunk);

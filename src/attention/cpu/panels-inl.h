@@ -34,18 +34,25 @@ HWY_INLINE std::size_t RoundUpToPanel(std::size_t n) {
   return (n + PanelWidth() - 1) / PanelWidth() * PanelWidth();
 }
 
-// Expands `count` numbers in codec C.
-template <kv::Codec C>
+// Expands a stored key, or value, of `count` numbers in codec C.
+template <kv::Codec C, kv::Part P = kv::Part::kKey>
 HWY_INLINE void ExpandNumbers(const std::byte* from, std::size_t count, float* to) {
+  const auto load = [&](auto d, std::size_t x) HWY_ATTR {
+    if constexpr (P == kv::Part::kKey) {
+      return LoadKey<C>(d, from, count, x);
+    } else {
+      return LoadValue<C>(d, from, count, x);
+    }
+  };
   const DPanel d;
   const std::size_t N = hn::Lanes(d);
   std::size_t x = 0;
   for (; x + N <= count; x += N) {
-    hn::StoreU(LoadNumbers<C>(d, from + x * kv::CodecBytes(C)), d, to + x);
+    hn::StoreU(load(d, x), d, to + x);
   }
   const hn::CappedTag<float, 2> d2;
   for (; x < count; x += hn::Lanes(d2)) {
-    hn::StoreU(LoadNumbers<C>(d2, from + x * kv::CodecBytes(C)), d2, to + x);
+    hn::StoreU(load(d2, x), d2, to + x);
   }
 }
 

@@ -44,7 +44,7 @@ HWY_INLINE void ExpandTile(const kv::HeadView& head, std::size_t first, std::siz
     const auto row = static_cast<std::int32_t>(first + j);
     ExpandNumbers<C>(head.Key(row), head_dim, row_f32);
     EncodeBf16(row_f32, head_dim, work.keys + j * head_dim);
-    ExpandNumbers<C>(head.Value(row), head_dim, row_f32);
+    ExpandNumbers<C, kv::Part::kValue>(head.Value(row), head_dim, row_f32);
     EncodeBf16(row_f32, head_dim, work.values + j * head_dim);
   }
   std::fill(work.keys + count * head_dim, work.keys + kGemmKeys * head_dim, std::uint16_t{0});
@@ -144,6 +144,8 @@ void PrefillByGemmImpl(const PrefillTile& tile, const kv::HeadView& head, Bf16Pr
       return GemmWithCodec<kv::Codec::kF16>(tile, head, product, scratch);
     case kv::Codec::kBf16:
       return GemmWithCodec<kv::Codec::kBf16>(tile, head, product, scratch);
+    case kv::Codec::kQ8:
+      return GemmWithCodec<kv::Codec::kQ8>(tile, head, product, scratch);
   }
 }
 

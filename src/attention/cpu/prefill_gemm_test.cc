@@ -59,7 +59,8 @@ void ByPlainProducts(const PrefillTile& tile, const kv::HeadView& head, Scratch&
 TEST(PrefillByGemm, EqualsThePlainKernelWithinBf16) {
   const Case cases[] = {{3, 64, 0, 1, kv::Codec::kF16},    {3, 64, 505, 20, kv::Codec::kF16},
                         {7, 64, 0, 70, kv::Codec::kBf16},  {1, 128, 511, 3, kv::Codec::kF32},
-                        {4, 80, 1020, 7, kv::Codec::kF16}, {2, 72, 30, 40, kv::Codec::kF16}};
+                        {4, 80, 1020, 7, kv::Codec::kF16}, {2, 72, 30, 40, kv::Codec::kF16},
+                        {3, 64, 505, 20, kv::Codec::kQ8},  {2, 72, 30, 40, kv::Codec::kQ8}};
   Rng rng(1);
   for (const Case& c : cases) {
     const TestHead head = TestHead::Random(rng, c.head_dim, c.codec, c.first_row + c.tokens);

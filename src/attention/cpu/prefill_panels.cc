@@ -34,7 +34,8 @@ HWY_INLINE void PackValues(const kv::HeadView& head, std::size_t first, std::siz
   const std::size_t channels = RoundUpToPanel(head_dim);
   std::fill(row_f32 + head_dim, row_f32 + channels, 0.0f);
   for (std::size_t j = 0; j < count; ++j) {
-    ExpandNumbers<C>(head.Value(static_cast<std::int32_t>(first + j)), head_dim, row_f32);
+    ExpandNumbers<C, kv::Part::kValue>(head.Value(static_cast<std::int32_t>(first + j)), head_dim,
+                                       row_f32);
     for (std::size_t x = 0; x < channels; x += width) {
       std::copy_n(row_f32 + x, width, panels + x * kTileKeys + j * width);
     }
@@ -129,6 +130,8 @@ void PrefillByPanelsImpl(const PrefillTile& tile, const kv::HeadView& head, Scra
       return PrefillWithCodec<kv::Codec::kF16>(tile, head, scratch);
     case kv::Codec::kBf16:
       return PrefillWithCodec<kv::Codec::kBf16>(tile, head, scratch);
+    case kv::Codec::kQ8:
+      return PrefillWithCodec<kv::Codec::kQ8>(tile, head, scratch);
   }
 }
 

@@ -55,7 +55,7 @@ struct Prompt {
 };
 
 std::vector<Case> Cases() {
-  const kv::Codec codecs[] = {kv::Codec::kF16, kv::Codec::kBf16, kv::Codec::kF32};
+  const kv::Codec codecs[] = {kv::Codec::kF16, kv::Codec::kBf16, kv::Codec::kF32, kv::Codec::kQ8};
   const std::int32_t firsts[] = {0, 1, 63, 250, 255, 256, 257, 511, 530};
   const std::int32_t tokens[] = {1, 2, 5, 17, 31, 8, 3};
   std::vector<Case> cases;

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "hwy/highway.h"
 #include "kv/codec.h"
@@ -32,11 +33,16 @@ HWY_INLINE hn::Vec<D> WidenF16(D d, VU half) {
                      hn::Or(sign, hn::IfThenElse(hn::RebindMask(du, is_special), special, finite)));
 }
 
-// Lanes(d) numbers in codec C at `data`, as f32.
+// Lanes(d) numbers in codec C at `data`, as f32. Of kQ8 the integers, without their scale.
 template <kv::Codec C, class D>
 HWY_INLINE hn::Vec<D> LoadNumbers(D d, const std::byte* data) {
   if constexpr (C == kv::Codec::kF32) {
     return hn::LoadU(d, reinterpret_cast<const float*>(data));
+  } else if constexpr (C == kv::Codec::kQ8) {
+    const hn::Rebind<std::int8_t, D> di8;
+    const hn::RebindToSigned<D> di32;
+    const auto integers = hn::LoadU(di8, reinterpret_cast<const std::int8_t*>(data));
+    return hn::ConvertTo(d, hn::PromoteTo(di32, integers));
   } else {
 #if HWY_TARGET <= HWY_AVX2  // has F16C
     if constexpr (C == kv::Codec::kF16) {
@@ -52,6 +58,37 @@ HWY_INLINE hn::Vec<D> LoadNumbers(D d, const std::byte* data) {
       return WidenF16(d, bits);
     }
     return hn::BitCast(d, hn::ShiftLeft<16>(bits));
+  }
+}
+
+// kQ8: the scale at index `group` of a stored key or value of `width` numbers.
+HWY_INLINE float ScaleAt(const std::byte* stored, std::size_t width, std::size_t group) {
+  float scale;
+  std::memcpy(&scale, stored + kv::ScaleOffset(static_cast<std::int32_t>(width)) + 4 * group, 4);
+  return scale;
+}
+
+// Lanes(d) numbers of a stored key of `width` numbers from number x on, as f32.
+// REQUIRES: x a multiple of Lanes(d), so that they share a scale.
+template <kv::Codec C, class D>
+HWY_INLINE hn::Vec<D> LoadKey(D d, const std::byte* key, std::size_t width, std::size_t x) {
+  static_assert(hn::MaxLanes(D()) <= kv::kKeyGroup, "a vector has one scale");
+  const hn::Vec<D> numbers = LoadNumbers<C>(d, key + x * kv::CodecBytes(C));
+  if constexpr (C == kv::Codec::kQ8) {
+    return hn::Mul(numbers, hn::Set(d, ScaleAt(key, width, x / kv::kKeyGroup)));
+  } else {
+    return numbers;
+  }
+}
+
+// The same of a value.
+template <kv::Codec C, class D>
+HWY_INLINE hn::Vec<D> LoadValue(D d, const std::byte* value, std::size_t width, std::size_t x) {
+  const hn::Vec<D> numbers = LoadNumbers<C>(d, value + x * kv::CodecBytes(C));
+  if constexpr (C == kv::Codec::kQ8) {
+    return hn::Mul(numbers, hn::Set(d, ScaleAt(value, width, 0)));
+  } else {
+    return numbers;
   }
 }
 

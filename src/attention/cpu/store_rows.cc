@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "attention/cpu/kernels.h"
 #include "attention/cpu/targets.h"
@@ -38,7 +40,48 @@ HWY_INLINE void EncodeF16(const float* from, std::size_t n, std::uint16_t* to) {
   }
 }
 
-HWY_INLINE void Encode(kv::Codec codec, const float* from, std::size_t n, std::byte* to) {
+// `n` numbers that share a scale, which it returns; kv::EncodeRow does the same operations number
+// by number. REQUIRES: n a multiple of kv::kKeyGroup.
+HWY_INLINE float EncodeGroup(const float* from, std::size_t n, std::byte* to) {
+  const hn::CappedTag<float, kv::kKeyGroup> d;
+  const hn::Rebind<std::int8_t, decltype(d)> di8;
+  const std::size_t N = hn::Lanes(d);
+  auto most = hn::Zero(d);
+  bool finite = true;
+  for (std::size_t x = 0; x < n; x += N) {
+    const auto f = hn::LoadU(d, from + x);
+    most = hn::Max(most, hn::Abs(f));
+    finite = finite && hn::AllTrue(d, hn::IsFinite(f));
+  }
+  if (!finite) {
+    std::fill(to, to + n, std::byte{0});
+    return std::numeric_limits<float>::quiet_NaN();
+  }
+  const float scale = kv::Q8Scale(hn::GetLane(hn::MaxOfLanes(d, most)));
+  const auto inverse = hn::Set(d, kv::Q8Inverse(scale));
+  for (std::size_t x = 0; x < n; x += N) {
+    const auto integers = hn::NearestInt(hn::Mul(hn::LoadU(d, from + x), inverse));
+    hn::StoreU(hn::DemoteTo(di8, integers), di8, reinterpret_cast<std::int8_t*>(to + x));
+  }
+  return scale;
+}
+
+HWY_INLINE void EncodeQ8(const float* from, std::size_t n, std::byte* to, kv::Part part) {
+  if (n % kv::kKeyGroup != 0) {
+    kv::EncodeRow(kv::Codec::kQ8, {from, n}, to, part);
+    return;
+  }
+  const auto width = static_cast<std::int32_t>(n);
+  const auto group = static_cast<std::size_t>(kv::ScaleGroup(part, width));
+  std::byte* scales = to + kv::ScaleOffset(width);
+  for (std::size_t x = 0; x < n; x += group, scales += sizeof(float)) {
+    const float scale = EncodeGroup(from + x, group, to + x);
+    std::memcpy(scales, &scale, sizeof scale);
+  }
+}
+
+HWY_INLINE void Encode(kv::Codec codec, kv::Part part, const float* from, std::size_t n,
+                       std::byte* to) {
   switch (codec) {
     case kv::Codec::kF32:
       std::memcpy(to, from, n * sizeof(float));
@@ -49,14 +92,18 @@ HWY_INLINE void Encode(kv::Codec codec, const float* from, std::size_t n, std::b
     case kv::Codec::kBf16:
       EncodeBf16(from, n, reinterpret_cast<std::uint16_t*>(to));
       break;
+    case kv::Codec::kQ8:
+      EncodeQ8(from, n, to, part);
+      break;
   }
 }
 
 void StoreRowsImpl(kv::Codec codec, std::size_t width, const float* keys, const float* values,
                    std::size_t stride, std::span<std::byte* const> rows) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    Encode(codec, keys + i * stride, width, rows[i]);
-    Encode(codec, values + i * stride, width, rows[i] + width * kv::CodecBytes(codec));
+    Encode(codec, kv::Part::kKey, keys + i * stride, width, rows[i]);
+    Encode(codec, kv::Part::kValue, values + i * stride, width,
+           rows[i] + kv::StoredBytes(codec, static_cast<std::int32_t>(width)));
   }
 }
 

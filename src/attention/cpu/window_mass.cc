@@ -111,6 +111,8 @@ void WindowMassImpl(const WindowQuery& window, const kv::HeadView& head, std::sp
       return MassWithCodec<kv::Codec::kF16>(window, head, mass, scratch);
     case kv::Codec::kBf16:
       return MassWithCodec<kv::Codec::kBf16>(window, head, mass, scratch);
+    case kv::Codec::kQ8:
+      return MassWithCodec<kv::Codec::kQ8>(window, head, mass, scratch);
   }
 }
 

@@ -29,7 +29,8 @@ void DecodeHead(const float* q, const kv::HeadView& head, const RowList& rows, f
     const double weight = std::exp(scores[i] - base);
     total += weight;
     for (std::size_t x = 0; x < width; ++x) {
-      out[x] += weight * NumberAt(head.codec, head.Value(row_at(i)), x);
+      out[x] +=
+          weight * StoredAt(head.codec, kv::Part::kValue, head.head_dim, head.Value(row_at(i)), x);
     }
   }
   std::transform(out.begin(), out.end(), acc, [](double v) { return static_cast<float>(v); });

@@ -7,7 +7,8 @@ void StoreRows(kv::Codec codec, std::int32_t head_dim, const float* keys, const 
   const auto width = static_cast<std::size_t>(head_dim);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     kv::EncodeRow(codec, {keys + i * stride, width}, rows[i]);
-    kv::EncodeRow(codec, {values + i * stride, width}, rows[i] + width * kv::CodecBytes(codec));
+    kv::EncodeRow(codec, {values + i * stride, width}, rows[i] + kv::StoredBytes(codec, head_dim),
+                  kv::Part::kValue);
   }
 }
 
