@@ -19,8 +19,8 @@ class StreamProbe {
 
   std::size_t capacity() const { return words_.size() * sizeof(std::uint64_t); }
 
-  // GB/s (10^9) of one pass over the first `bytes` (at most the capacity). Less than the capacity is
-  // read once before, so that caches hold what they can, as they do between two decoded tokens.
+  // GB/s (10^9) of one pass over the first `bytes` (at most the capacity). Less than the capacity
+  // is read once before, so that caches hold what they can, as they do between two decoded tokens.
   double Pass(std::size_t bytes);
 
  private:
