@@ -7,7 +7,7 @@
 
 namespace rkv::model {
 
-bool HasBlockIsa(BlockIsa isa) {
+bool HasBlockIsa([[maybe_unused]] BlockIsa isa) {
 #if defined(__x86_64__)
   switch (isa) {
     case BlockIsa::kVnni:
