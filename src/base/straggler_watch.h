@@ -14,7 +14,7 @@ namespace rkv {
 class StragglerWatch {
  public:
   static constexpr double kFirstPause = 0.01;
-  static constexpr double kLongestPause = 0.16;
+  static constexpr double kLongestPause = 0.64;
   // A member that was never late for this long starts anew with the first pause.
   static constexpr double kProbation = 0.1;
 

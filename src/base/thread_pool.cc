@@ -115,14 +115,21 @@ std::int64_t ThreadPool::RunTasks(int index) {
 void ThreadPool::WorkerLoop(int index) {
   UseOneGemmThread();
   Member& self = *workers_[static_cast<std::size_t>(index) - 1];
-  for (std::uint64_t seen = 0;;) {
-    self.place.Wait([&] { return stop_.load() || self.invited.load() != seen; });
+  const auto invited = [&] {
+    const std::uint64_t ticket = self.ticket.load();
+    return ticket != 0 && ticket % 2 == 0;
+  };
+  for (;;) {
+    self.place.Wait([&] { return stop_.load() || invited(); });
     if (stop_.load()) {
       return;
     }
-    seen = self.invited.load();
+    std::uint64_t ticket = self.ticket.load();
+    if (ticket == 0 || !self.ticket.compare_exchange_strong(ticket, ticket + 1)) {
+      continue;  // taken back
+    }
     RunTasks(index);
-    self.finished.store(seen);
+    self.ticket.store(0);
     if (busy_.fetch_sub(1) == 1) {
       caller_.Wake();
     }
@@ -132,17 +139,27 @@ void ThreadPool::WorkerLoop(int index) {
 // Asks workers to take part in a round: no more than there are tasks for, none that pauses.
 void ThreadPool::Invite(std::int64_t tasks, double now) {
   ++round_;
-  late_.clear();
+  guests_.clear();
   for (std::size_t i = 0; i < workers_.size(); ++i) {
-    if (watch_.TakesPart(i, now) && static_cast<std::int64_t>(late_.size()) + 1 < tasks) {
-      late_.push_back(i);
+    if (watch_.TakesPart(i, now) && static_cast<std::int64_t>(guests_.size()) + 1 < tasks) {
+      guests_.push_back(i);
     }
   }
-  busy_.store(static_cast<int>(late_.size()));
-  for (const std::size_t i : late_) {
-    workers_[i]->invited.store(round_);
+  busy_.store(static_cast<int>(guests_.size()));
+  for (const std::size_t i : guests_) {
+    workers_[i]->ticket.store(2 * round_);
     workers_[i]->place.Wake();
   }
+}
+
+// No task is left: a worker that has not begun is not waited for.
+void ThreadPool::TakeBackInvitations() {
+  std::erase_if(guests_, [&](std::size_t i) {
+    std::uint64_t ticket = 2 * round_;
+    const bool taken_back = workers_[i]->ticket.compare_exchange_strong(ticket, 0);
+    busy_.fetch_sub(taken_back ? 1 : 0);
+    return taken_back;
+  });
 }
 
 void ThreadPool::WaitForWorkers(double patience) {
@@ -151,11 +168,11 @@ void ThreadPool::WaitForWorkers(double patience) {
   if (WaitPlace::Spin(ready)) {
     return;
   }
-  std::erase_if(late_, [&](std::size_t i) { return workers_[i]->finished.load() == round_; });
+  std::erase_if(guests_, [&](std::size_t i) { return workers_[i]->ticket.load() == 0; });
   caller_.Sleep(ready);
   const double now = NowSeconds();
   if (now - start > patience) {
-    for (const std::size_t i : late_) {
+    for (const std::size_t i : guests_) {
       watch_.Late(i, now);
     }
   }
@@ -176,6 +193,7 @@ void ThreadPool::ParallelFor(std::int64_t tasks, const Task& task) {
   next_.store(0);
   Invite(tasks, start);
   const std::int64_t mine = RunTasks(0);
+  TakeBackInvitations();
   if (busy_.load() != 0) {
     const double mean =
         (NowSeconds() - start) / static_cast<double>(std::max<std::int64_t>(mine, 1));

@@ -65,8 +65,10 @@ class ThreadPool {
     std::condition_variable changed;
   };
   struct alignas(64) Member {
-    std::atomic<std::uint64_t> invited{0};   // the last round that it takes part in
-    std::atomic<std::uint64_t> finished{0};  // the last one that it has ended
+    // 2 round: invited to a round; 2 round + 1: takes part in it; 0: neither. The caller takes back
+    // an invitation that the worker, perhaps without a CPU, has not followed by the end of the
+    // round.
+    std::atomic<std::uint64_t> ticket{0};
     WaitPlace place;
     std::thread thread;
   };
@@ -74,15 +76,16 @@ class ThreadPool {
   void WorkerLoop(int index);
   std::int64_t RunTasks(int index);
   void Invite(std::int64_t tasks, double now);
+  void TakeBackInvitations();
   void WaitForWorkers(double patience);
 
   std::vector<Scratch> scratch_;  // of the caller, then of each worker
   std::vector<std::unique_ptr<Member>> workers_;
   StragglerWatch watch_;
-  std::vector<std::size_t> late_;      // workers that this round waits for
+  std::vector<std::size_t> guests_;    // workers that this round may have to wait for
   std::uint64_t round_ = 0;            // one more for every ParallelFor
   std::atomic<std::int64_t> next_{0};  // the next task of this round
-  std::atomic<int> busy_{0};           // invited workers that have not finished this round
+  std::atomic<int> busy_{0};           // invitations of this round neither taken back nor ended
   std::atomic<bool> stop_{false};
   std::int64_t tasks_ = 0;  // of this round; written before the invitations
   const Task* task_ = nullptr;
