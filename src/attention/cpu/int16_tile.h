@@ -37,7 +37,7 @@ inline constexpr std::size_t kTileKeys = 256;
 inline constexpr float kRowLength = 46000.0f;
 inline constexpr float kInt16Max = 32767.0f;
 // 64 x 8191 x 4095 is below 2^31. Weights aim at 8190: the exponential may be off by 1e-4.
-inline constexpr float kLog2MaxWeight = 12.99964778766113f;
+inline constexpr float kMaxWeight = 8190.0f;
 inline constexpr float kMaxValue = 4095.0f;
 // Rows of values below this count as this: the inverse must stay finite.
 inline constexpr float kLeastValue = 1e-20f;
@@ -67,25 +67,28 @@ RKV_VNNI float RoundRow(const float* from, std::size_t n, std::int16_t* to);
 RKV_VNNI void PackTile(const kv::HeadView& head, std::size_t first, std::size_t count,
                        const PackWork& work, const KeyTile& tile);
 
-// 2^x for x in [-110, 127): less counts as -110, NaN stays. Relative error 8e-5 (minimax polynomial
-// of degree 3, computed for this file): less than the rounding of what it is used for.
-RKV_VNNI_INLINE __m512 Exp2(__m512 x) {
+// scale * 2^x for x <= 0: less than -110 counts as -110, NaN stays. Relative error 8e-5 (minimax
+// polynomial of degree 3, computed for this file): less than the rounding of what it is used for.
+RKV_VNNI_INLINE __m512 Exp2(__m512 x, float scale) {
   x = _mm512_max_ps(_mm512_set1_ps(-110.0f), x);  // subnormal results would take microcode
   const __m512 fraction = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);  // x - floor(x)
-  __m512 p = _mm512_set1_ps(0.0780245232446447f);
-  p = _mm512_fmadd_ps(p, fraction, _mm512_set1_ps(0.22606715845916714f));
-  p = _mm512_fmadd_ps(p, fraction, _mm512_set1_ps(0.6958335372404933f));
-  p = _mm512_fmadd_ps(p, fraction, _mm512_set1_ps(0.9999252191220295f));
+  __m512 p = _mm512_set1_ps(scale * 0.0780245232446447f);
+  p = _mm512_fmadd_ps(p, fraction, _mm512_set1_ps(scale * 0.22606715845916714f));
+  p = _mm512_fmadd_ps(p, fraction, _mm512_set1_ps(scale * 0.6958335372404933f));
+  p = _mm512_fmadd_ps(p, fraction, _mm512_set1_ps(scale * 0.9999252191220295f));
   return _mm512_scalef_ps(p, x);  // times 2^floor(x)
 }
 
 // log2 of positive numbers, error 1e-6 (minimax polynomial of log2(1 + t) / t, computed for this
 // file).
 RKV_VNNI_INLINE __m512 Log2(__m512 x) {
-  const __m512 t = _mm512_sub_ps(_mm512_getmant_ps(x, _MM_MANT_NORM_p75_1p5, _MM_MANT_SIGN_src),
-                                 _mm512_set1_ps(1.0f));
-  const __m512 exponent = _mm512_getexp_ps(
-      _mm512_mul_ps(x, _mm512_set1_ps(1.0f / 0.75f)));  // of x / 0.75: as getmant counts
+  const __m512 one = _mm512_set1_ps(1.0f);
+  const __m512 mantissa = _mm512_getmant_ps(x, _MM_MANT_NORM_p75_1p5, _MM_MANT_SIGN_src);
+  // getexp is of mantissas from 1 to 2.
+  const __mmask16 halved = _mm512_cmp_ps_mask(mantissa, one, _CMP_LT_OQ);
+  const __m512 whole = _mm512_getexp_ps(x);
+  const __m512 exponent = _mm512_mask_add_ps(whole, halved, whole, one);
+  const __m512 t = _mm512_sub_ps(mantissa, one);
   __m512 p = _mm512_set1_ps(0.11960337820107654f);
   p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(-0.2424759408707938f));
   p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(0.29828024149074783f));

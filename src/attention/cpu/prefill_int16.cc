@@ -177,11 +177,12 @@ RKV_VNNI_INLINE __m512 Inverses(const KeyTile& tile, std::size_t visible, std::s
 template <bool kMasked>
 RKV_VNNI float WeighRow(const float* scores, std::size_t visible, std::size_t padded, float max,
                         const KeyTile& tile, std::int16_t* weights) {
-  const __m512 base = _mm512_set1_ps(max - kLog2MaxWeight);
+  // The difference is at most 0, exactly: so no weight exceeds kMaxWeight by more than rounding.
+  const __m512 base = _mm512_set1_ps(max);
   __m512 sum[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
   for (std::size_t j = 0; j < padded; j += 2 * kLanes) {
-    const __m512 low = Exp2(_mm512_sub_ps(_mm512_loadu_ps(scores + j), base));
-    const __m512 high = Exp2(_mm512_sub_ps(_mm512_loadu_ps(scores + j + kLanes), base));
+    const __m512 low = Exp2(_mm512_sub_ps(_mm512_loadu_ps(scores + j), base), kMaxWeight);
+    const __m512 high = Exp2(_mm512_sub_ps(_mm512_loadu_ps(scores + j + kLanes), base), kMaxWeight);
     sum[0] = _mm512_fmadd_ps(low, Inverses<kMasked>(tile, visible, j), sum[0]);
     sum[1] = _mm512_fmadd_ps(high, Inverses<kMasked>(tile, visible, j + kLanes), sum[1]);
     _mm512_storeu_si512(weights + j,
@@ -198,8 +199,8 @@ RKV_VNNI void TakeTile(const Rows& rows, std::size_t block, const float* tile_ma
   float* sum = rows.sum + block * kLanes;
   const __m512 old_max = _mm512_loadu_ps(max);
   const __m512 new_max = _mm512_max_ps(_mm512_loadu_ps(tile_max), old_max);
-  const __m512 shrink = Exp2(_mm512_sub_ps(old_max, new_max));
-  const __m512 grow = Exp2(_mm512_sub_ps(_mm512_loadu_ps(tile_max), new_max));
+  const __m512 shrink = Exp2(_mm512_sub_ps(old_max, new_max), 1.0f);
+  const __m512 grow = Exp2(_mm512_sub_ps(_mm512_loadu_ps(tile_max), new_max), 1.0f);
   const __m512 kept = _mm512_mask_mov_ps(shrink, _mm512_cmp_ps_mask(old_max, new_max, _CMP_EQ_OQ),
                                          _mm512_set1_ps(1.0f));
   _mm512_storeu_ps(max, new_max);

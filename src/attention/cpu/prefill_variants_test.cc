@@ -234,15 +234,33 @@ TEST_F(Int16Prefill, EarlierTokensDoNotSeeLaterRows) {
   EXPECT_FALSE(std::equal(before.begin() + cut, before.end(), after.begin() + cut));
 }
 
+// A value's scale and its logarithm are computed apart: they must agree at every size.
+TEST_F(Int16Prefill, WeighsValuesOfAnySize) {
+  const Shape s{1, 16, 0, 2, kv::Codec::kF32};
+  const std::vector<float> zero(16, 0.0f);
+  const std::vector<float> q(32, 0.0f);
+  for (std::int32_t exponent = -30; exponent <= 30; ++exponent) {
+    for (const float top : {1.0f, 1.4999999f, 1.5f, 1.5000001f, 1.9999999f}) {
+      const float value = std::ldexp(top * 4095.0f / 4096.0f, exponent);
+      TestHead head(16, s.codec, 2);
+      head.SetRow(0, zero, std::vector<float>(16, value));
+      head.SetRow(1, zero, std::vector<float>(16, 1.0f));
+      const auto out = Attend(PrefillByInt16, s, q, head.view());
+      EXPECT_NEAR(out[16], 0.5f * (value + 1.0f), 1e-3f * (value + 1.0f)) << value;
+    }
+  }
+}
+
 // Products as large as they get: rows along one direction, of equal numbers or of one number.
 TEST_F(Int16Prefill, HoldsTheLargestSums) {
-  for (const std::int32_t head_dim : {64, 256}) {
+  for (const float size : {3.0f, 3e4f}) {  // the latter's scores are of about 1e9
+    const std::int32_t head_dim = size == 3.0f ? 64 : 256;
     const Shape s{1, head_dim, 400, 9, kv::Codec::kBf16};
     for (const bool one : {true, false}) {
       for (const float sign : {1.0f, -1.0f}) {
         TestHead head(head_dim, s.codec, 409);
-        std::vector<float> key(Size(head_dim), one ? 0.0f : 3.0f);
-        key[1] = 3.0f;
+        std::vector<float> key(Size(head_dim), one ? 0.0f : size);
+        key[1] = size;
         std::vector<float> q;
         for (std::int32_t t = 0; t < s.tokens; ++t) {
           for (const float x : key) {
