@@ -21,7 +21,9 @@ namespace HWY_NAMESPACE {
 inline constexpr std::size_t kBatch = 32;
 
 // Rows whose products with H heads are summed at once: as many sums as there are registers for.
-constexpr int RowsAtOnce(int heads) { return heads <= 3 || HWY_TARGET <= HWY_AVX3 ? 4 : 2; }
+constexpr int RowsAtOnce(int heads) {
+  return heads <= 3 || (heads <= 7 && HWY_TARGET <= HWY_AVX3) ? 4 : 2;
+}
 
 // Where the rows of one batch lie. Entries behind `count` repeat its last row, so that kernels may
 // read rows in fours.
@@ -44,18 +46,20 @@ struct Batch {
 template <int H, int R, class D, class V>
 HWY_INLINE void StoreScores(D d, const V (&sum)[H][R], float scale, std::size_t row,
                             float* HWY_RESTRICT scores) {
-  static_assert(R == 4 || H == 4, "sums are folded in fours, of rows or of heads");
+  static_assert(R == 4 || H % 4 == 0, "sums are folded in fours, of rows or of heads");
   if constexpr (R == 4) {
     for (int h = 0; h < H; ++h) {
       StoreFourSums(d, sum[h], scale, scores + h * kBatch + row);
     }
   } else {
     for (int r = 0; r < R; ++r) {
-      const V heads[4] = {sum[0][r], sum[1][r], sum[2][r], sum[3][r]};
-      HWY_ALIGN float sums[4];
-      StoreFourSums(d, heads, scale, sums);
-      for (int h = 0; h < H; ++h) {
-        scores[h * kBatch + row + r] = sums[h];
+      for (int h = 0; h < H; h += 4) {
+        const V heads[4] = {sum[h][r], sum[h + 1][r], sum[h + 2][r], sum[h + 3][r]};
+        HWY_ALIGN float sums[4];
+        StoreFourSums(d, heads, scale, sums);
+        for (int i = 0; i < 4; ++i) {
+          scores[(h + i) * kBatch + row + r] = sums[i];
+        }
       }
     }
   }

@@ -16,7 +16,7 @@ namespace rkv::attention::cpu {
 namespace HWY_NAMESPACE {
 
 // Heads that share one reading of the rows.
-inline constexpr int kMaxTileHeads = 4;
+inline constexpr int kMaxTileHeads = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
 
 // Vectors of a row that are summed at once for that many heads: as many sums as registers allow
 // beside the weights and the numbers just read.
@@ -24,7 +24,7 @@ constexpr int SumVectors(int heads) {
   if (heads == 1) {
     return 8;
   }
-  return heads <= 3 || HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+  return heads <= 3 || (heads <= 7 && HWY_TARGET <= HWY_AVX3) ? 4 : 2;
 }
 
 template <int H>
@@ -42,8 +42,22 @@ HWY_INLINE void WithHeadCount(std::size_t heads, const Body& body) {
       return body(HeadCount<2>());
     case 3:
       return body(HeadCount<3>());
-    default:
+    case 4:
       return body(HeadCount<4>());
+    default:
+      break;
+  }
+  if constexpr (kMaxTileHeads > 4) {
+    switch (heads) {
+      case 5:
+        return body(HeadCount<5>());
+      case 6:
+        return body(HeadCount<6>());
+      case 7:
+        return body(HeadCount<7>());
+      default:
+        return body(HeadCount<8>());
+    }
   }
 }
 
