@@ -61,7 +61,8 @@ double StepRows(double budget, double capacity, double rows, double head_dim) {
   const double chunk = root > c2 ? 1 : root;
   const double r = std::clamp(std::floor(head_dim * chunk / c2), 1.0, head_dim);
   const double estimate = rows / chunk * r / (2 * head_dim);
-  return k >= rows ? rows : std::min(estimate + k, rows);
+  constexpr double kBypass = 1.6;
+  return k >= rows || kBypass * (estimate + k) >= rows ? rows : estimate + k;
 }
 
 }  // namespace

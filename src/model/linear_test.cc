@@ -10,6 +10,7 @@
 
 #include "base/gemm.h"
 #include "base/rng.h"
+#include "model/pack_weights.h"
 
 namespace rkv::model {
 namespace {
@@ -180,6 +181,61 @@ TEST(MatVec, ServesSeveralMatricesOfDifferentTypes) {
   EXPECT_TRUE(std::equal(ya.begin(), ya.end(), y.begin()));
   EXPECT_TRUE(std::equal(yb.begin(), yb.end(), y.begin() + 300));
   EXPECT_EQ(y[377], yc[0]);
+}
+
+// A matrix in the packed layout as well.
+struct PackedCopy {
+  explicit PackedCopy(const TestMatrix& m, ThreadPool& pool) : linear(m.linear) {
+    Linear* const matrices[] = {&linear};
+    Result<Buffer> packed =
+        PackWeights(matrices, pool, [this](std::span<const std::byte> old) { released = old; });
+    EXPECT_TRUE(packed);
+    memory = *std::move(packed);
+  }
+  Linear linear;
+  Buffer memory;
+  std::span<const std::byte> released;
+};
+
+TEST(MatVec, OfPackedWeightsIsCloseToTheDefinition) {
+  ThreadPool pool(2);
+  for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q5_1, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K,
+                               GGML_TYPE_Q6_K, GGML_TYPE_F16}) {
+    const TestMatrix m = MakeMatrix(type, 1000, true);
+    const std::vector<float> x = Random(kIn, 1);
+    const PackedCopy copy(m, pool);
+    EXPECT_EQ(copy.linear.packed != nullptr, CanPack(m.linear)) << ggml_type_name(type);
+    EXPECT_EQ(copy.released.size(), CanPack(m.linear) ? m.bytes.size() : 0u);
+    std::vector<float> y(1000);
+    const MatVecJob job{&copy.linear, y.data()};
+    MatVec({&job, 1}, x.data(), 1, Compute::kAuto, pool);
+    EXPECT_LE(Nmse(y, Product(m, x.data())), 1e-4) << ggml_type_name(type);
+  }
+}
+
+TEST(MatVec, OfSeveralTokensGivesEachItsOwnResult) {
+  constexpr std::int32_t kTokens = 6;  // more than a packed kernel takes at once
+  ThreadPool pool(2);
+  const std::vector<float> x = Random(std::size_t{kTokens} * kIn, 4);
+  for (const ggml_type type : {GGML_TYPE_Q4_1, GGML_TYPE_Q6_K, GGML_TYPE_F32}) {
+    const TestMatrix m = MakeMatrix(type, 100, true);
+    const PackedCopy packed(m, pool);
+    for (const Linear* linear : {&m.linear, &packed.linear}) {
+      for (const Compute compute : {Compute::kAuto, Compute::kF32}) {
+        std::vector<float> together(kTokens * 100);
+        const MatVecJob all{linear, together.data()};
+        MatVec({&all, 1}, x.data(), kTokens, compute, pool);
+        for (std::size_t t = 0; t < kTokens; ++t) {
+          std::vector<float> alone(100);
+          const MatVecJob one{linear, alone.data()};
+          MatVec({&one, 1}, x.data() + t * kIn, 1, compute, pool);
+          EXPECT_TRUE(std::equal(alone.begin(), alone.end(),
+                                 together.begin() + static_cast<std::ptrdiff_t>(t * 100)))
+              << ggml_type_name(type) << " token " << t;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

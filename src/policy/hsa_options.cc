@@ -10,6 +10,7 @@ namespace {
 constexpr IntRange kBudget{.low = 16, .high = kMaxTokens};
 constexpr IntRange kTopK{.low = 1, .high = kMaxTokens, .automatic = true};
 constexpr IntRange kTopR{.low = 1, .high = 65536, .automatic = true};
+constexpr double kMaxBypass = 64;
 constexpr IntRange kPageSize{.low = 1, .high = 65536, .automatic = true};
 
 }  // namespace
@@ -31,6 +32,10 @@ std::vector<OptionInfo> HsaOptionInfos() {
       {"page_size", "derived",
        fmt::format("rows summarised by one chunk; auto or {} to {}", kPageSize.low,
                    kPageSize.high)},
+      {"bypass", "1.6",
+       fmt::format("all rows are read while they are at most so many times what a step would "
+                   "otherwise read, as choosing takes time too; 1 (never more bytes) to {}",
+                   kMaxBypass)},
   };
 }
 
@@ -45,6 +50,7 @@ void ReadHsaOptions(OptionReader& reader, RocketKvOptions& options) {
   reader.Int("topk", kTopK, options.top_k);
   reader.Int("topr", kTopR, options.top_r);
   reader.Int("page_size", kPageSize, options.chunk_rows);
+  reader.Number("bypass", 1, kMaxBypass, options.bypass);
   reader.Choice("last_token", "prefill", "decode", options.prefill_last_token);
 }
 
@@ -53,8 +59,9 @@ std::string ValueOrAuto(std::int32_t value) {
 }
 
 std::string HsaSpec(const RocketKvOptions& options) {
-  return fmt::format(",topk={},topr={},page_size={},last_token={}", ValueOrAuto(options.top_k),
-                     ValueOrAuto(options.top_r), ValueOrAuto(options.chunk_rows),
+  return fmt::format(",topk={},topr={},page_size={},bypass={},last_token={}",
+                     ValueOrAuto(options.top_k), ValueOrAuto(options.top_r),
+                     ValueOrAuto(options.chunk_rows), options.bypass,
                      options.prefill_last_token ? "prefill" : "decode");
 }
 

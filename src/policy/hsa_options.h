@@ -20,10 +20,10 @@ OptionInfo BudgetInfo();
 std::vector<OptionInfo> HsaOptionInfos();
 OptionInfo LastTokenInfo();
 
-// Reads budget, topk, topr, page_size and last_token; errors stay in the reader.
+// Reads budget, topk, topr, page_size, bypass and last_token; errors stay in the reader.
 void ReadHsaOptions(OptionReader& reader, RocketKvOptions& options);
 
-// ",topk=…,topr=…,page_size=…,last_token=…".
+// ",topk=…,topr=…,page_size=…,bypass=…,last_token=…".
 std::string HsaSpec(const RocketKvOptions& options);
 // The value, or "auto" for 0.
 std::string ValueOrAuto(std::int32_t value);

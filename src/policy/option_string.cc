@@ -128,6 +128,19 @@ void OptionReader::FractionOrAuto(std::string_view option, double& target) {
   target = value;
 }
 
+void OptionReader::Number(std::string_view option, double low, double high, double& target) {
+  const std::string* const text = Find(option);
+  if (text == nullptr) {
+    return;
+  }
+  double value = 0.0;
+  if (!ParseNumber(*text, value) || !(value >= low && value <= high)) {
+    Refuse(option, fmt::format("a number from {} to {}", low, high));
+    return;
+  }
+  target = value;
+}
+
 void OptionReader::Choice(std::string_view option, std::string_view yes, std::string_view no,
                           bool& target) {
   const std::string* const text = Find(option);

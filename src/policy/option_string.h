@@ -45,6 +45,8 @@ class OptionReader {
   void Int(std::string_view option, const IntRange& range, std::int32_t& target);
   // A number in [0, 1], or "auto", which reads as -1.
   void FractionOrAuto(std::string_view option, double& target);
+  // A number in [low, high].
+  void Number(std::string_view option, double low, double high, double& target);
   // One of two words; target tells whether it is `yes`.
   void Choice(std::string_view option, std::string_view yes, std::string_view no, bool& target);
   // An error of the method's own about the given option.

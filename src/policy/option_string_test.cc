@@ -111,6 +111,27 @@ TEST(OptionReader, RefusesNumbersThatAreNoneOrOutOfRange) {
   }
 }
 
+TEST(OptionReader, TakesNumbersWithinTheirBounds) {
+  for (const auto& [text, value] :
+       {std::pair("1", 1.0), std::pair("1.6", 1.6), std::pair("64", 64.0)}) {
+    const MethodString given{"m", {{"share", text}}};
+    OptionReader reader(given, kKnown);
+    double number = 0;
+    reader.Number("share", 1, 64, number);
+    EXPECT_TRUE(reader.status().ok());
+    EXPECT_EQ(number, value);
+  }
+  for (const char* text : {"0.99", "64.1", "nan", "inf", "auto", "1.6x", ""}) {
+    const MethodString given{"m", {{"share", text}}};
+    OptionReader reader(given, kKnown);
+    double number = 3;
+    reader.Number("share", 1, 64, number);
+    EXPECT_EQ(reader.status().message(), std::string("option 'share' of method 'm' is '") + text +
+                                             "', allowed: a number from 1 to 64");
+    EXPECT_EQ(number, 3);
+  }
+}
+
 TEST(OptionReader, NamesOddAndAutomaticRanges) {
   const MethodString given = Parse("m:width=4");
   OptionReader reader(given, kKnown);

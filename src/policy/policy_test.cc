@@ -95,13 +95,13 @@ TEST(MakePolicy, SpecSpellsEveryOptionOut) {
   EXPECT_EQ(Make("full")->spec(), "full");
   EXPECT_EQ(Make("rocketkv")->spec(),
             "rocketkv:budget=1024,window_size=32,kernel_size=63,prompt_budget=auto,split=auto,"
-            "topk=auto,topr=auto,page_size=auto,last_token=decode");
+            "topk=auto,topr=auto,page_size=auto,bypass=1.6,last_token=decode");
   const std::string all =
       "rocketkv:budget=16,window_size=1,kernel_size=1,prompt_budget=2,split=0.1,topk=1,topr=1,"
-      "page_size=1,last_token=prefill";
+      "page_size=1,bypass=2,last_token=prefill";
   EXPECT_EQ(Make(all)->spec(), all);
   EXPECT_EQ(Make("hsa:page_size=4,budget=256")->spec(),
-            "hsa:budget=256,topk=auto,topr=auto,page_size=4,last_token=decode");
+            "hsa:budget=256,topk=auto,topr=auto,page_size=4,bypass=1.6,last_token=decode");
 }
 
 TEST(MakePolicy, UnknownNamesListTheNearestAndAll) {
@@ -252,12 +252,16 @@ TEST(DenseBypass, NoIndexExactlyWhenTheLastStepStillReadsAll) {
   for (const std::int32_t rows : {1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 1000}) {
     const TurnShape shape = {.prompt_tokens = rows, .max_new_tokens = 0, .head_dim = 64};
     for (const std::string name : {"rocketkv", "hsa"}) {
-      // Exact scores of every row cost half of it, so k = 16 rows save nothing up to 32 rows.
-      const auto policy = Make(name + ":budget=32,page_size=1,topr=64");
-      const auto explained = Explained(name + ":budget=32,page_size=1,topr=64", shape);
-      const bool all = explained.at("max_rows") <= 32;
-      EXPECT_EQ(explained.at("reads_all"), all ? 1.0 : 0.0) << name << ' ' << rows;
-      EXPECT_EQ(policy->needs(shape).chunk_rows, all ? 0 : 1) << name << ' ' << rows;
+      // Exact scores of every row cost half of it, so k = 16 rows save nothing up to 32 rows, and
+      // less than a fifth of what they read up to 53.
+      for (const auto& [bypass, limit] : {std::pair("1", 32), std::pair("1.25", 53)}) {
+        const std::string spec = name + ":budget=32,page_size=1,topr=64,bypass=" + bypass;
+        const auto policy = Make(spec);
+        const auto explained = Explained(spec, shape);
+        const bool all = explained.at("max_rows") <= limit;
+        EXPECT_EQ(explained.at("reads_all"), all ? 1.0 : 0.0) << spec << ' ' << rows;
+        EXPECT_EQ(policy->needs(shape).chunk_rows, all ? 0 : 1) << spec << ' ' << rows;
+      }
     }
   }
 }

@@ -15,6 +15,7 @@ double CompressionRatio(double tokens, std::int32_t budget) {
 // chunk, r and k from the ratio c2 that stage 2 has to reach; half the budget pays for the
 // estimate.
 void SplitStage2(const RocketKvOptions& options, const TurnShape& shape, RocketKvSplit& split) {
+  split.bypass = options.bypass;
   split.k = options.top_k > 0 ? options.top_k : options.budget / 2;
   split.chunk_rows = options.chunk_rows;
   if (split.chunk_rows <= 0) {

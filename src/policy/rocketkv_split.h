@@ -19,6 +19,8 @@ struct RocketKvOptions {
   std::int32_t top_k = 0;          // "topk": rows read exactly per step; t / 2
   std::int32_t top_r = 0;          // "topr": channels used for the estimate
   std::int32_t chunk_rows = 0;     // "page_size": rows a chunk
+  double bypass =
+      1.6;  // "bypass": all rows are read when they are at most so many times the traffic
   bool prefill_last_token = false;  // "last_token": prefill | decode
 };
 
@@ -32,6 +34,7 @@ struct RocketKvSplit {
   double c2 = 1;
   std::int32_t chunk_rows = 1;
   std::int32_t channels = 1;  // r
+  double bypass = 1;
 };
 
 // Both stages (RocketKV): capacity = int(S / c^alpha), at least min(2 m, S); the rest follows.

@@ -94,7 +94,7 @@ void ExpandChunks(const attention::Backend& backend, std::span<const float> u,
 }
 
 bool ReadsAllRows(const RocketKvSplit& split, std::int32_t rows, std::int32_t head_dim) {
-  return split.k >= rows || HsaTraffic(split, rows, head_dim) >= rows;
+  return split.k >= rows || split.bypass * HsaTraffic(split, rows, head_dim) >= rows;
 }
 
 void SelectByHsa(const RocketKvSplit& split, const HeadDecode& in, Rows& read) {

@@ -29,7 +29,8 @@ void ExpandChunks(const attention::Backend& backend, std::span<const float> u,
                   std::vector<std::int32_t>& out, Scratch& scratch);
 
 // Dense bypass: whether a step over `rows` rows reads them all, because k covers them or because
-// the estimate and k rows would move no less than all rows do. Once false, false for more rows.
+// all rows take no longer than choosing: they are at most split.bypass times the rows' worth that
+// the estimate and k rows move. Once false, false for more rows.
 // Source: policy specification 0.2.6 and U2.
 bool ReadsAllRows(const RocketKvSplit& split, std::int32_t rows, std::int32_t head_dim);
 

@@ -188,6 +188,14 @@ TEST(ReadsAllRows, WhenKCoversTheRowsOrTheEstimateSavesNothing) {
   EXPECT_FALSE(ReadsAllRows(split, 134, 64));
 }
 
+TEST(ReadsAllRows, WhileTheyAreAtMostBypassTimesTheTraffic) {
+  RocketKvSplit split{.k = 100, .chunk_rows = 2, .channels = 64, .bypass = 1.6};
+  EXPECT_TRUE(ReadsAllRows(split, 266, 64));  // 1.6 (266 / 4 + 100) = 266.4
+  EXPECT_FALSE(ReadsAllRows(split, 267, 64));
+  split.bypass = 4;  // with so much to estimate, always
+  EXPECT_TRUE(ReadsAllRows(split, 1 << 20, 64));
+}
+
 // One kv_head with random rows and its index, for SelectByHsa.
 class SelectByHsaTest : public ::testing::Test {
  protected:

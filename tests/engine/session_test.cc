@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "support/distribution.h"
 #include "support/tiny_engine.h"
 
 namespace rkv {
@@ -36,6 +37,28 @@ TEST(Engine, RefusesOptionsOutsideTheirRange) {
     EXPECT_THAT(engine.error().message(), HasSubstr(says));
   }
   EXPECT_EQ(Engine::Open({.model_path = "/no/such/file.gguf"}).error().code(), Code::kNotFound);
+}
+
+TEST(Engine, RepackedWeightsGiveTheSameLogitsButForRounding) {
+  const auto packed = OpenTiny("llama-q4_1");
+  const auto mapped = OpenTiny("llama-q4_1", {.repack = false});
+  EXPECT_FALSE(mapped->options().repack);
+  EXPECT_EQ(mapped->model().packed_bytes, 0u);
+  const std::vector<Token> tokens = RandomTokens(60, packed->model().vocab);
+  const std::span<const Token> all(tokens);
+  const auto a = NewSession(*packed, "full");
+  const auto b = NewSession(*mapped, "full");
+  const auto with = test::Trace(*packed, *a, all.first(50), all.last(10));
+  const auto without = test::Trace(*mapped, *b, all.first(50), all.last(10));
+  for (std::size_t i = 0; i < with.size(); ++i) {
+    EXPECT_LE(test::Nmse(with[i], without[i]), 1e-3) << i;
+  }
+}
+
+TEST(Engine, WeightsStayAsTheyAreInTheReference) {
+  const auto engine = OpenTiny("llama-q4_1", {.compute = Compute::kF32});
+  EXPECT_FALSE(engine->options().repack);
+  EXPECT_EQ(engine->model().packed_bytes, 0u);
 }
 
 TEST(Engine, RefusesPromptsThatDoNotFit) {
