@@ -21,8 +21,8 @@ std::size_t PackedWeightBytes(std::span<Linear* const> matrices);
 
 // Packs those matrices that can be and sets their `packed`; the buffer returned holds them. Calls
 // `release` with each one's old bytes as soon as nothing but ExpandRow needs them: then the two
-// layouts are never in memory together, but for one matrix. Parallel; about 0.3 s for each GB and
-// core. Errors: kResourceExhausted; nothing has changed then.
+// layouts are never in memory together, but for one matrix. Parallel; some two
+// seconds of CPU time for each GB. Errors: kResourceExhausted; nothing has changed then.
 Result<Buffer> PackWeights(std::span<Linear* const> matrices, ThreadPool& pool,
                            const std::function<void(std::span<const std::byte>)>& release);
 
