@@ -84,6 +84,22 @@ TEST_P(PackedType, UnpackedWeightsAreExactlyGgmls) {
   }
 }
 
+TEST_P(PackedType, UnpackedRowsAreExactlyGgmls) {
+  const Matrix m(GetParam(), 512, 17);
+  std::vector<float> rows(static_cast<std::size_t>(kPackedRows * m.in));
+  for (std::int64_t panel = 0; panel < 2; ++panel) {
+    UnpackRows(m.view(), panel, rows.data());
+    const std::int64_t first = panel * kPackedRows * m.in;
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(kPackedRows * m.in, m.out * m.in - first);
+         ++i) {
+      const float expected = m.expanded[static_cast<std::size_t>(first + i)];
+      ASSERT_NEAR(rows[static_cast<std::size_t>(i)], expected,
+                  1e-6f * std::max(1.0f, std::abs(expected)));
+    }
+  }
+  EXPECT_EQ(rows.back(), 0.0f) << "a row behind the last";
+}
+
 // What the kernels compute, in f64: exact weights times rounded activations.
 std::vector<double> Expected(const Matrix& m, const RoundedInput& x) {
   std::vector<double> y(static_cast<std::size_t>(m.out));
