@@ -114,7 +114,8 @@ inline void TakeBlock(const Ints (&w0)[4], const Ints (&w1)[4], const BlockScale
   }
 }
 
-// Bytes that are fetched ahead of their use: the hardware's own prefetches end with a page of 4 KiB.
+// Bytes that are fetched ahead of their use: the hardware's own prefetches end with a page of 4
+// KiB.
 constexpr std::size_t kAhead = 4096;
 
 template <std::uint32_t kType, int kTokens>

@@ -168,8 +168,8 @@ def check_report(report):
     assert report["memory"]["rss_peak_bytes"] >= report["memory"]["rss_bytes"] > 0
     assert report["memory"]["weights_bytes"] == os.path.getsize(MODEL)
     assert report["memory"]["scratch_bytes"] > 0
-    assert set(report["settings"]) == {"threads", "context", "kv_type", "compute", "piece_tokens",
-                                       "seed"}
+    assert set(report["settings"]) == {"threads", "context", "kv_type", "compute", "repack",
+                                       "piece_tokens", "seed"}
     assert any(name.startswith("prefill.") for name in report["stages"])
     assert isinstance(report["warnings"], list)
 
