@@ -57,10 +57,10 @@ void VecDot(benchmark::State& state) {
   state.SetLabel(ggml_type_name(w.type));
 }
 
-void Packed(benchmark::State& state, PackedTarget target) {
+void Packed(benchmark::State& state, BlockIsa target) {
   ggml_cpu_init();
   const Weights w(static_cast<ggml_type>(state.range(0)), state.range(1));
-  if (target > BestPackedTarget() || !HasPackedDot(target, w.type, kIn)) {
+  if (target > BestBlockIsa() || !HasPackedDot(target, w.type, kIn)) {
     state.SkipWithError("no kernel");
     return;
   }
@@ -94,8 +94,8 @@ void Arguments(benchmark::internal::Benchmark* benchmark) {
 }
 
 BENCHMARK(VecDot)->Apply(Arguments);
-BENCHMARK_CAPTURE(Packed, avx2, PackedTarget::kAvx2)->Apply(Arguments);
-BENCHMARK_CAPTURE(Packed, avx512_vnni, PackedTarget::kAvx512Vnni)->Apply(Arguments);
+BENCHMARK_CAPTURE(Packed, avx2, BlockIsa::kAvx2)->Apply(Arguments);
+BENCHMARK_CAPTURE(Packed, avx512_vnni, BlockIsa::kVnni)->Apply(Arguments);
 
 }  // namespace
 }  // namespace rkv::model

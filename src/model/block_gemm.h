@@ -6,17 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "model/block_isa.h"
+#include "model/packed_matrix.h"
+
 namespace rkv::model {
-
-// Numbers that share one scale, in weights and activations.
-inline constexpr std::int32_t kGemmBlock = 32;
-// Outputs (weight rows) that one panel interleaves.
-inline constexpr std::int32_t kPanelRows = 16;
-
-// The instructions that multiply panels. kVnni: AVX-512 VNNI, sums of products of bytes in 32 bits.
-// kAvx2: AVX2 and FMA, sums in 16 bits, so bytes of at most 5 bits.
-enum class BlockIsa : std::uint8_t { kNone, kAvx2, kVnni };
-bool HasBlockIsa(BlockIsa isa);
 
 // What a byte of a panel stands for.
 enum class PanelKind : std::uint8_t {
@@ -43,7 +36,7 @@ PanelForm BestPanelForm(std::uint32_t type);
 // minima.
 struct PanelWeights {
   const std::byte* panels = nullptr;
-  std::int32_t in = 0;  // a multiple of kGemmBlock
+  std::int32_t in = 0;  // a multiple of kPackedBlock
   std::int32_t out = 0;
   PanelForm form;
 };
@@ -51,7 +44,6 @@ struct PanelWeights {
 std::size_t PanelBytes(PanelKind kind, std::int32_t in);
 // Bytes of all panels.
 std::size_t AllPanelBytes(PanelKind kind, std::int32_t in, std::int32_t out);
-std::int32_t PanelCount(std::int32_t out);
 
 // Expands one panel of weights of the type from its packed layout (packed_matrix.h).
 // REQUIRES: a form that the type has, HasPackedLayout(type, in).
@@ -69,7 +61,7 @@ struct RoundedRows {
   std::int32_t in = 0;
 
   static std::size_t Bytes(std::int32_t in, std::int32_t tokens);
-  // `memory`: Bytes(in, tokens). REQUIRES: in a multiple of kGemmBlock.
+  // `memory`: Bytes(in, tokens). REQUIRES: in a multiple of kPackedBlock.
   static RoundedRows In(std::byte* memory, std::int32_t in, std::int32_t tokens);
   // Rounds x[0, in) as row `token`. A NaN makes its block NaN. Thread-safe for different tokens.
   // REQUIRES: HasBlockIsa(kAvx2).

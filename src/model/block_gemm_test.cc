@@ -46,12 +46,12 @@ TestWeights MakeWeights(ggml_type type, BlockIsa isa, std::span<const float> val
   ggml_get_type_traits(type)->to_float(rows.data(), w.expanded.data(), in * out);
   const PanelForm form = PanelFormFor(static_cast<std::uint32_t>(type), isa);
   w.panels.resize(AllPanelBytes(form.kind, in, out));
-  for (std::int32_t first = 0; first < out; first += kPanelRows) {
+  for (std::int32_t first = 0; first < out; first += kPackedRows) {
     std::vector<std::byte> packed(PackedPanelBytes(static_cast<std::uint32_t>(type), in));
     PackRows(static_cast<std::uint32_t>(type), rows.data() + Size(first) * row_bytes, row_bytes,
-             std::min(kPanelRows, out - first), in, packed.data());
+             std::min(kPackedRows, out - first), in, packed.data());
     ExpandPanel(static_cast<std::uint32_t>(type), packed.data(), in, form,
-                w.panels.data() + Size(first / kPanelRows) * PanelBytes(form.kind, in));
+                w.panels.data() + Size(first / kPackedRows) * PanelBytes(form.kind, in));
   }
   w.packed = {w.panels.data(), in, out, form};
   return w;
@@ -76,12 +76,12 @@ std::vector<float> Multiply(const TestWeights& w, std::span<const float> x, std:
 // The activations that the product really uses: 8 bits a block of 32.
 std::vector<double> RoundedToBlocks(std::span<const float> x) {
   std::vector<double> out(x.size());
-  for (std::size_t first = 0; first < x.size(); first += kGemmBlock) {
+  for (std::size_t first = 0; first < x.size(); first += kPackedBlock) {
     float max = 0;
-    for (std::size_t i = first; i < first + kGemmBlock; ++i) {
+    for (std::size_t i = first; i < first + kPackedBlock; ++i) {
       max = std::max(max, std::abs(x[i]));
     }
-    for (std::size_t i = first; i < first + kGemmBlock; ++i) {
+    for (std::size_t i = first; i < first + kPackedBlock; ++i) {
       out[i] = max == 0 ? 0 : std::nearbyint(x[i] * (127.0f / max)) * (max / 127.0f);
     }
   }
@@ -159,7 +159,7 @@ TEST_P(BlockGemmTypes, HoldsTheLargestSums) {
   const std::int32_t in = 3 * BlockInputs();
   for (const float top : {1.0f, -1.0f}) {
     std::vector<float> ramp(Size(in), top);
-    for (std::size_t i = 0; i < ramp.size(); i += kGemmBlock) {
+    for (std::size_t i = 0; i < ramp.size(); i += kPackedBlock) {
       ramp[i] = -top;  // so that every other weight takes one end of the range
     }
     const TestWeights w = Weights(ramp, in, 1);

@@ -11,10 +11,10 @@
 namespace rkv::model {
 
 inline constexpr std::size_t kGroupInputs = 4;  // inputs whose products one instruction sums
-inline constexpr std::size_t kBlockGroups = kGemmBlock / kGroupInputs;
-inline constexpr std::size_t kGroupBytes = kGroupInputs * kPanelRows;
+inline constexpr std::size_t kBlockGroups = kPackedBlock / kGroupInputs;
+inline constexpr std::size_t kGroupBytes = kGroupInputs * kPackedRows;
 inline constexpr std::size_t kByteCount = kBlockGroups * kGroupBytes;
-inline constexpr std::size_t kFloatsBytes = kPanelRows * sizeof(float);
+inline constexpr std::size_t kFloatsBytes = kPackedRows * sizeof(float);
 
 constexpr std::size_t PanelBlockBytes(PanelKind kind) {
   return kByteCount + (kind == PanelKind::kCentred ? 1 : 2) * kFloatsBytes;

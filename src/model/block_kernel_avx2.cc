@@ -41,7 +41,7 @@ RKV_AVX2 void PanelTimesTokens(const std::byte* panel, std::size_t blocks, const
         const __m256i w1 = _mm256_loadu_si256(bytes + 1);
         for (int t = 0; t < kTokens; ++t) {
           std::int32_t four;
-          std::memcpy(&four, x.bytes + ((token + t) * blocks + b) * kGemmBlock + g * 4, 4);
+          std::memcpy(&four, x.bytes + ((token + t) * blocks + b) * kPackedBlock + g * 4, 4);
           const __m256i a = _mm256_set1_epi32(four);
           const __m256i p0 = _mm256_maddubs_epi16(w0, a);
           const __m256i p1 = _mm256_maddubs_epi16(w1, a);
@@ -61,23 +61,23 @@ RKV_AVX2 void PanelTimesTokens(const std::byte* panel, std::size_t blocks, const
     for (int t = 0; t < kTokens; ++t) {
       const __m256 total = _mm256_set1_ps(x.sums[(token + t) * blocks + b]);
       for (int half = 0; half < 2; ++half) {
-        const __m256 minimum = _mm256_loadu_ps(scales + kPanelRows + 8 * half);
+        const __m256 minimum = _mm256_loadu_ps(scales + kPackedRows + 8 * half);
         acc[t][half] = _mm256_fmadd_ps(minimum, total, acc[t][half]);
       }
     }
     panel += kPanelBlockBytes;
   }
   for (int t = 0; t < kTokens; ++t) {
-    _mm256_storeu_ps(out + t * kPanelRows, acc[t][0]);
-    _mm256_storeu_ps(out + t * kPanelRows + 8, acc[t][1]);
+    _mm256_storeu_ps(out + t * kPackedRows, acc[t][0]);
+    _mm256_storeu_ps(out + t * kPackedRows + 8, acc[t][1]);
   }
 }
 
 // Writes a token's results for those rows of `panel` that exist.
 void StoreRows(const PanelWeights& weights, std::int32_t panel, const float* sums,
                const float* bias, float* y) {
-  const std::int32_t first = panel * kPanelRows;
-  const std::int32_t rows = std::min(kPanelRows, weights.out - first);
+  const std::int32_t first = panel * kPackedRows;
+  const std::int32_t rows = std::min(kPackedRows, weights.out - first);
   for (std::int32_t row = 0; row < rows; ++row) {
     y[first + row] = sums[row] + (bias == nullptr ? 0.0f : bias[first + row]);
   }
@@ -101,18 +101,18 @@ void PanelTimes(const std::byte* panel, std::size_t blocks, const RoundedRows& x
 void BlockGemmAvx2(const PanelWeights& weights, const RoundedRows& x, const BlockTile& tile,
                    const float* bias, float* y, std::size_t y_stride) {
   const auto multiply = weights.form.five_bits ? PanelTimes<4> : PanelTimes<8>;
-  const auto blocks = static_cast<std::size_t>(weights.in / kGemmBlock);
+  const auto blocks = static_cast<std::size_t>(weights.in / kPackedBlock);
   const auto end = static_cast<std::size_t>(tile.first_token + tile.tokens);
   for (std::int32_t p = tile.first_panel; p < tile.first_panel + tile.panels; ++p) {
     const std::byte* panel =
         weights.panels + static_cast<std::size_t>(p) * PanelBytes(weights.form.kind, weights.in);
     for (auto token = static_cast<std::size_t>(tile.first_token); token < end;
          token += kTileTokens) {
-      float out[kTileTokens * kPanelRows];
+      float out[kTileTokens * kPackedRows];
       const std::size_t count = std::min(kTileTokens, end - token);
       multiply(panel, blocks, x, token, count, out);
       for (std::size_t t = 0; t < count; ++t) {
-        StoreRows(weights, p, out + t * kPanelRows, bias, y + (token + t) * y_stride);
+        StoreRows(weights, p, out + t * kPackedRows, bias, y + (token + t) * y_stride);
       }
     }
   }

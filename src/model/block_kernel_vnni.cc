@@ -50,7 +50,7 @@ RKV_VNNI_INLINE void MultiplyGroups(const Operands& o, std::size_t block, std::s
 #pragma GCC unroll 6
     for (int t = 0; t < kTokens; ++t) {
       std::int32_t four;
-      std::memcpy(&four, o.bytes[t] + block * kGemmBlock + g * kGroupInputs, sizeof four);
+      std::memcpy(&four, o.bytes[t] + block * kPackedBlock + g * kGroupInputs, sizeof four);
       const __m512i x = _mm512_set1_epi32(four);
 #pragma GCC unroll 2
       for (int p = 0; p < kPanels; ++p) {
@@ -113,7 +113,7 @@ RKV_VNNI_INLINE void AddMinima(const Operands& o, std::size_t block,
   }
 }
 
-// out: [kTokens][kPanels][kPanelRows].
+// out: [kTokens][kPanels][kPackedRows].
 template <PanelKind kKind>
 RKV_VNNI void MultiplyTile(const Operands& o, std::size_t blocks, float* out) {
   __m512 acc[kTokens][kPanels];
@@ -134,7 +134,7 @@ RKV_VNNI void MultiplyTile(const Operands& o, std::size_t blocks, float* out) {
   for (int t = 0; t < kTokens; ++t) {
 #pragma GCC unroll 2
     for (int p = 0; p < kPanels; ++p) {
-      _mm512_storeu_ps(out + (t * kPanels + p) * kPanelRows, acc[t][p]);
+      _mm512_storeu_ps(out + (t * kPanels + p) * kPackedRows, acc[t][p]);
     }
   }
 }
@@ -142,8 +142,8 @@ RKV_VNNI void MultiplyTile(const Operands& o, std::size_t blocks, float* out) {
 // Writes a token's results for those rows of `panel` that exist.
 RKV_VNNI_INLINE void StoreRows(const PanelWeights& weights, std::int32_t panel, const float* sums,
                                const float* bias, float* y) {
-  const std::int32_t first = panel * kPanelRows;
-  const auto exist = static_cast<__mmask16>((1u << std::min(kPanelRows, weights.out - first)) - 1);
+  const std::int32_t first = panel * kPackedRows;
+  const auto exist = static_cast<__mmask16>((1u << std::min(kPackedRows, weights.out - first)) - 1);
   __m512 sum = _mm512_loadu_ps(sums);
   if (bias != nullptr) {
     sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(exist, bias + first));
@@ -153,7 +153,7 @@ RKV_VNNI_INLINE void StoreRows(const PanelWeights& weights, std::int32_t panel, 
 
 void SetToken(const RoundedRows& x, PanelKind kind, std::size_t token, int t, Operands& o) {
   const auto in = static_cast<std::size_t>(x.in);
-  const std::size_t blocks = in / kGemmBlock;
+  const std::size_t blocks = in / kPackedBlock;
   o.bytes[t] = x.bytes + token * in;
   o.scales[t] = x.scales + token * blocks;
   o.sums[t] = x.sums + token * blocks;
@@ -183,12 +183,12 @@ RKV_VNNI void MultiplyTiles(const PanelWeights& weights, const RoundedRows& x,
         SetToken(x, kind, from, t, o);
         // The results go to rows that are far apart and in no cache: fetched now, they are there
         // when the product ends. Worth 1 to 2 %.
-        const float* to = y + from * y_stride + panel * kPanelRows;
+        const float* to = y + from * y_stride + panel * kPackedRows;
         __builtin_prefetch(to, 1);
-        __builtin_prefetch(to + kPanelRows, 1);
+        __builtin_prefetch(to + kPackedRows, 1);
       }
-      float out[kTokens][kPanels][kPanelRows];
-      multiply(o, static_cast<std::size_t>(weights.in / kGemmBlock), &out[0][0][0]);
+      float out[kTokens][kPanels][kPackedRows];
+      multiply(o, static_cast<std::size_t>(weights.in / kPackedBlock), &out[0][0][0]);
       for (int t = 0; t < std::min(kTokens, last_token + 1 - token); ++t) {
         for (int p = 0; p < std::min(kPanels, last_panel + 1 - panel); ++p) {
           StoreRows(weights, panel + p, out[t][p], bias,

@@ -9,8 +9,6 @@
 namespace rkv::model {
 namespace {
 
-static_assert(kPackedRows == kPanelRows && kPackedBlock == kGemmBlock);
-
 // Writes one block of a panel.
 void PlaceBlock(const UnpackedBlock& block, std::int32_t centre, PanelKind kind, std::byte* to) {
   const std::int32_t shift = kind == PanelKind::kMinimum ? 0 : 128 - centre;
@@ -20,12 +18,12 @@ void PlaceBlock(const UnpackedBlock& block, std::int32_t centre, PanelKind kind,
     bytes[i] = static_cast<std::uint8_t>(from[i] + shift);
   }
   auto* floats = reinterpret_cast<float*>(to + kByteCount);
-  for (std::size_t row = 0; row < kPanelRows; ++row) {
+  for (std::size_t row = 0; row < kPackedRows; ++row) {
     floats[row] = block.scale[0][row];
     if (kind == PanelKind::kCentred16) {
-      floats[kPanelRows + row] = block.scale[1][row];
+      floats[kPackedRows + row] = block.scale[1][row];
     } else if (kind == PanelKind::kMinimum) {
-      floats[kPanelRows + row] =
+      floats[kPackedRows + row] =
           block.minimum[row] - block.scale[0][row] * static_cast<float>(centre);
     }
   }
@@ -59,7 +57,7 @@ void ExpandPanel(std::uint32_t type, const std::byte* packed, std::int32_t in, P
                  std::byte* panel) {
   Check(PanelFormFor(type, form.isa).isa != BlockIsa::kNone && HasPackedLayout(type, in),
         "weights that have no panels");
-  for (std::size_t b = 0; b < static_cast<std::size_t>(in / kGemmBlock); ++b) {
+  for (std::size_t b = 0; b < static_cast<std::size_t>(in / kPackedBlock); ++b) {
     UnpackedBlock block;
     UnpackBlock(type, packed, b, block);
     PlaceBlock(block, PackedCentre(type), form.kind, panel);

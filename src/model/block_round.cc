@@ -24,9 +24,9 @@ RKV_AVX2 __m128 Magnitudes(const float* x) {
   __m256i most[kTogether];  // compared as integers: NaN is the greatest
   for (std::size_t b = 0; b < kTogether; ++b) {
     most[b] = _mm256_setzero_si256();
-    for (std::size_t i = 0; i < kGemmBlock; i += 8) {
+    for (std::size_t i = 0; i < kPackedBlock; i += 8) {
       const __m256i bits =
-          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + b * kGemmBlock + i));
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + b * kPackedBlock + i));
       most[b] = _mm256_max_epi32(most[b], _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff)));
     }
   }
@@ -73,7 +73,8 @@ RKV_AVX2 void RoundFour(const float* x, const RoundedRows& rows, std::size_t at)
                                     _mm_cmpgt_ps(most, _mm_setzero_ps())));
   __m256i sums[2 * kTogether];
   for (std::size_t b = 0; b < kTogether; ++b) {
-    RoundBlock(x + b * kGemmBlock, inverse[b], rows.bytes + (at + b) * kGemmBlock, sums + 2 * b);
+    RoundBlock(x + b * kPackedBlock, inverse[b], rows.bytes + (at + b) * kPackedBlock,
+               sums + 2 * b);
   }
   const __m128i halves[2] = {FourSums(sums), FourSums(sums + 4)};
   const __m128i whole = _mm_hadd_epi32(halves[0], halves[1]);
@@ -98,15 +99,15 @@ void RoundFour(const float*, const RoundedRows&, std::size_t) {
 
 // Rounds fewer than four blocks.
 void RoundLast(const float* x, std::size_t blocks, const RoundedRows& rows, std::size_t at) {
-  float padded[kTogether * kGemmBlock] = {};
-  std::int8_t bytes[kTogether * kGemmBlock];
+  float padded[kTogether * kPackedBlock] = {};
+  std::int8_t bytes[kTogether * kPackedBlock];
   float scales[kTogether];
   float sums[kTogether];
   std::int32_t zeros[kTogether];
   std::int32_t half_zeros[2 * kTogether];
-  std::copy_n(x, blocks * kGemmBlock, padded);
-  RoundFour(padded, {bytes, scales, sums, zeros, half_zeros, kTogether * kGemmBlock}, 0);
-  std::copy_n(bytes, blocks * kGemmBlock, rows.bytes + at * kGemmBlock);
+  std::copy_n(x, blocks * kPackedBlock, padded);
+  RoundFour(padded, {bytes, scales, sums, zeros, half_zeros, kTogether * kPackedBlock}, 0);
+  std::copy_n(bytes, blocks * kPackedBlock, rows.bytes + at * kPackedBlock);
   std::copy_n(scales, blocks, rows.scales + at);
   std::copy_n(sums, blocks, rows.sums + at);
   std::copy_n(zeros, blocks, rows.zeros + at);
@@ -117,19 +118,19 @@ void RoundLast(const float* x, std::size_t blocks, const RoundedRows& rows, std:
 
 std::size_t RoundedRows::Bytes(std::int32_t in, std::int32_t tokens) {
   const std::size_t count = static_cast<std::size_t>(in) * static_cast<std::size_t>(tokens);
-  return RoundUp64(count) + 3 * RoundUp64(count / kGemmBlock * sizeof(float)) +
-         RoundUp64(count / kGemmBlock * 2 * sizeof(std::int32_t));
+  return RoundUp64(count) + 3 * RoundUp64(count / kPackedBlock * sizeof(float)) +
+         RoundUp64(count / kPackedBlock * 2 * sizeof(std::int32_t));
 }
 
 RoundedRows RoundedRows::In(std::byte* memory, std::int32_t in, std::int32_t tokens) {
-  Check(in % kGemmBlock == 0, "rows that are no whole blocks");
+  Check(in % kPackedBlock == 0, "rows that are no whole blocks");
   const std::size_t count = static_cast<std::size_t>(in) * static_cast<std::size_t>(tokens);
   const auto take = [&](std::size_t size) {
     std::byte* out = memory;
     memory += RoundUp64(size);
     return out;
   };
-  const std::size_t floats = count / kGemmBlock * sizeof(float);
+  const std::size_t floats = count / kPackedBlock * sizeof(float);
   RoundedRows rows;
   rows.bytes = reinterpret_cast<std::int8_t*>(take(count));
   rows.scales = reinterpret_cast<float*>(take(floats));
@@ -141,14 +142,14 @@ RoundedRows RoundedRows::In(std::byte* memory, std::int32_t in, std::int32_t tok
 }
 
 void RoundedRows::Round(std::int32_t token, const float* x) const {
-  const auto blocks = static_cast<std::size_t>(in / kGemmBlock);
+  const auto blocks = static_cast<std::size_t>(in / kPackedBlock);
   const std::size_t first = static_cast<std::size_t>(token) * blocks;
   std::size_t b = 0;
   for (; b + kTogether <= blocks; b += kTogether) {
-    RoundFour(x + b * kGemmBlock, *this, first + b);
+    RoundFour(x + b * kPackedBlock, *this, first + b);
   }
   if (b < blocks) {
-    RoundLast(x + b * kGemmBlock, blocks - b, *this, first + b);
+    RoundLast(x + b * kPackedBlock, blocks - b, *this, first + b);
   }
 }
 

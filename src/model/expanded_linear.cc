@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/gemm.h"
 #include "model/ops.h"
+#include "model/pack_weights.h"
 
 namespace rkv::model {
 namespace {
@@ -37,8 +38,8 @@ class Tiles {
     slices_ = (tokens + slice_ - 1) / slice_;
     if (blocks) {
       constexpr std::int32_t kTaskWeights = 1 << 18;
-      const std::int32_t pairs = kTaskWeights / linear.linear().in / (2 * kPanelRows);
-      columns_ = std::max(pairs, 1) * 2 * kPanelRows;
+      const std::int32_t pairs = kTaskWeights / linear.linear().in / (2 * kPackedRows);
+      columns_ = std::max(pairs, 1) * 2 * kPackedRows;
     } else {
       columns_ = GemmColumns();
     }
@@ -119,7 +120,7 @@ void MultiplyByBlocks(const ExpandedLinear& expanded, const RoundedRows& rounded
   const Linear& linear = expanded.linear();
   BlockGemm(
       expanded.panels(), rounded,
-      {tile.first_token, tile.tokens, tile.first_column / kPanelRows, PanelCount(tile.columns)},
+      {tile.first_token, tile.tokens, tile.first_column / kPackedRows, PanelCount(tile.columns)},
       linear.bias.empty() ? nullptr : linear.bias.data(), job.y, job.y_stride);
 }
 
@@ -166,7 +167,7 @@ ExpandedLinear::Form ExpandedLinear::FormOf(const Linear& linear, Compute comput
     return Form::kBf16;
   }
   const bool blocks =
-      linear.in % kGemmBlock == 0 && BestPanelForm(linear.type).isa != BlockIsa::kNone;
+      linear.in % kPackedBlock == 0 && BestPanelForm(linear.type).isa != BlockIsa::kNone;
   return blocks ? Form::kBlocks : Form::kF32;
 }
 
@@ -224,11 +225,7 @@ void ExpandedLinear::ExpandPanels(std::byte* memory, ThreadPool& pool) const {
     const std::byte* packed = linear.packed + static_cast<std::size_t>(panel) * packed_bytes;
     if (linear.packed == nullptr) {
       auto* now = frame.Array<std::byte>(packed_bytes);
-      const std::int64_t first = panel * kPackedRows;
-      const auto rows =
-          static_cast<std::int32_t>(std::min<std::int64_t>(kPackedRows, linear.out - first));
-      PackRows(linear.type, linear.data + static_cast<std::size_t>(first) * linear.row_bytes,
-               linear.row_bytes, rows, linear.in, now);
+      PackPanel(linear, panel, now);
       packed = now;
     }
     ExpandPanel(linear.type, packed, linear.in, panel_form_,
@@ -238,7 +235,7 @@ void ExpandedLinear::ExpandPanels(std::byte* memory, ThreadPool& pool) const {
 }
 
 std::size_t MatMulBytes(std::int32_t in, std::int32_t tokens) {
-  return in % kGemmBlock == 0 ? RoundedRows::Bytes(in, tokens) : 0;
+  return in % kPackedBlock == 0 ? RoundedRows::Bytes(in, tokens) : 0;
 }
 
 void MatMul(std::span<const MatMulJob> jobs, const MatMulInput& input, std::byte* memory,

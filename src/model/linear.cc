@@ -88,7 +88,7 @@ class Inputs {
     if (type == GGML_TYPE_COUNT) {
       auto* rounded = frame.Array<RoundedInput>(tokens);
       for (std::size_t t = 0; t < tokens; ++t) {
-        rounded[t] = RoundInput(BestPackedTarget(), x_ + t * in, in_, frame);
+        rounded[t] = RoundInput(BestBlockIsa(), x_ + t * in, in_, frame);
       }
       input.rounded = rounded;
       return input;
@@ -158,10 +158,10 @@ void DotPacked(const MatVecJob& job, const Input& input, std::int32_t tokens, st
                std::int64_t end) {
   const PackedMatrix weights = job.linear->packed_matrix();
   for (std::int32_t t = 0; t < tokens; t += kPackedTokens) {
-    DotPanels(
-        BestPackedTarget(), weights, begin / kPackedRows, (end + kPackedRows - 1) / kPackedRows,
-        input.rounded + t, std::min(kPackedTokens, tokens - t),
-        job.y + static_cast<std::int64_t>(t) * weights.out, static_cast<std::size_t>(weights.out));
+    DotPanels(BestBlockIsa(), weights, begin / kPackedRows, (end + kPackedRows - 1) / kPackedRows,
+              input.rounded + t, std::min(kPackedTokens, tokens - t),
+              job.y + static_cast<std::int64_t>(t) * weights.out,
+              static_cast<std::size_t>(weights.out));
   }
 }
 

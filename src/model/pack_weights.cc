@@ -18,19 +18,21 @@ std::size_t BytesOf(const Linear& linear) {
 void PackMatrix(const Linear& linear, std::byte* to, ThreadPool& pool) {
   const std::size_t panel_bytes = PackedPanelBytes(linear.type, linear.in);
   const auto pack = [&](std::int64_t panel, const ThreadPool::Worker&) {
-    const std::int64_t row = panel * kPackedRows;
-    const auto rows =
-        static_cast<std::int32_t>(std::min<std::int64_t>(kPackedRows, linear.out - row));
-    PackRows(linear.type, linear.data + static_cast<std::size_t>(row) * linear.row_bytes,
-             linear.row_bytes, rows, linear.in, to + static_cast<std::size_t>(panel) * panel_bytes);
+    PackPanel(linear, panel, to + static_cast<std::size_t>(panel) * panel_bytes);
   };
-  pool.ParallelFor((linear.out + kPackedRows - 1) / kPackedRows, std::cref(pack));
+  pool.ParallelFor(PanelCount(linear.out), std::cref(pack));
 }
 
 }  // namespace
 
-bool CanPack(const Linear& linear) {
-  return HasPackedDot(BestPackedTarget(), linear.type, linear.in);
+bool CanPack(const Linear& linear) { return HasPackedDot(BestBlockIsa(), linear.type, linear.in); }
+
+void PackPanel(const Linear& linear, std::int64_t panel, std::byte* to) {
+  const std::int64_t row = panel * kPackedRows;
+  const auto rows =
+      static_cast<std::int32_t>(std::min<std::int64_t>(kPackedRows, linear.out - row));
+  PackRows(linear.type, linear.data + static_cast<std::size_t>(row) * linear.row_bytes,
+           linear.row_bytes, rows, linear.in, to);
 }
 
 std::size_t PackedWeightBytes(std::span<Linear* const> matrices) {

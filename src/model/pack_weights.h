@@ -3,6 +3,7 @@
 #define RKV_MODEL_PACK_WEIGHTS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 
@@ -15,6 +16,10 @@ namespace rkv::model {
 
 // Whether this CPU has a product for the matrix in its packed layout.
 bool CanPack(const Linear& linear);
+
+// Packs rows [16 panel, 16 panel + 16) of a matrix, fewer at its end.
+// REQUIRES: HasPackedLayout(linear.type, linear.in).
+void PackPanel(const Linear& linear, std::int64_t panel, std::byte* to);
 
 // Bytes that PackWeights will take for these matrices.
 std::size_t PackedWeightBytes(std::span<Linear* const> matrices);

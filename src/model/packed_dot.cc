@@ -10,40 +10,19 @@
 namespace rkv::model {
 namespace {
 
-const PackedKernels& KernelsOf(PackedTarget target) {
-  Check(target != PackedTarget::kNone, "no kernel for packed weights");
-  return target == PackedTarget::kAvx2 ? PackedKernelsAvx2() : PackedKernelsAvx512Vnni();
-}
-
-PackedTarget FindBestTarget() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vnni")) {
-    return PackedTarget::kAvx512Vnni;
-  }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("f16c")) {
-    return PackedTarget::kAvx2;
-  }
-#endif
-  return PackedTarget::kNone;
+const PackedKernels& KernelsOf(BlockIsa target) {
+  Check(target != BlockIsa::kNone, "no kernel for packed weights");
+  return target == BlockIsa::kAvx2 ? PackedKernelsAvx2() : PackedKernelsAvx512Vnni();
 }
 
 }  // namespace
 
-PackedTarget BestPackedTarget() {
-  static const PackedTarget best = FindBestTarget();
-  return best;
+bool HasPackedDot(BlockIsa target, std::uint32_t type, std::int32_t in) {
+  return target != BlockIsa::kNone && HasPackedLayout(type, in) &&
+         (target != BlockIsa::kAvx2 || type != GGML_TYPE_Q8_0);
 }
 
-bool HasPackedDot(PackedTarget target, std::uint32_t type, std::int32_t in) {
-  return target != PackedTarget::kNone && HasPackedLayout(type, in) &&
-         (target != PackedTarget::kAvx2 || type != GGML_TYPE_Q8_0);
-}
-
-RoundedInput RoundInput(PackedTarget target, const float* x, std::int32_t in,
-                        Scratch::Frame& frame) {
+RoundedInput RoundInput(BlockIsa target, const float* x, std::int32_t in, Scratch::Frame& frame) {
   const auto count = static_cast<std::size_t>(in);
   auto* bytes = frame.Array<std::int8_t>(count);
   auto* scales = frame.Array<float>(count / 32);
@@ -52,9 +31,8 @@ RoundedInput RoundInput(PackedTarget target, const float* x, std::int32_t in,
   return {bytes, scales, sums};
 }
 
-void DotPanels(PackedTarget target, const PackedMatrix& weights, std::int64_t first,
-               std::int64_t end, const RoundedInput* x, std::int32_t tokens, float* y,
-               std::size_t y_stride) {
+void DotPanels(BlockIsa target, const PackedMatrix& weights, std::int64_t first, std::int64_t end,
+               const RoundedInput* x, std::int32_t tokens, float* y, std::size_t y_stride) {
   const PackedKernels& kernels = KernelsOf(target);
   const std::size_t panel_bytes = PackedPanelBytes(weights.type, weights.in);
   for (std::int64_t panel = first; panel < end; ++panel) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/scratch.h"
+#include "model/block_isa.h"
 #include "model/packed_matrix.h"
 
 namespace rkv::model {
@@ -18,18 +19,13 @@ struct RoundedInput {
   const float* sums = nullptr;         // [in / 16], of the bytes
 };
 
-// The instruction sets that have kernels, best last.
-enum class PackedTarget : std::uint8_t { kNone, kAvx2, kAvx512Vnni };
-// The best that this CPU has.
-PackedTarget BestPackedTarget();
 // Whether the target's kernels take the type: all with a layout, but for Q8_0 with AVX2, whose
 // products of bytes overflow; ggml's dot product serves it at full bandwidth there.
-bool HasPackedDot(PackedTarget target, std::uint32_t type, std::int32_t in);
+bool HasPackedDot(BlockIsa target, std::uint32_t type, std::int32_t in);
 
 // Rounds x [in] into arrays of `frame`. A block with a NaN gets a NaN scale, so that it stays
 // visible. REQUIRES: in is a multiple of 32, target is not kNone and this CPU has it.
-RoundedInput RoundInput(PackedTarget target, const float* x, std::int32_t in,
-                        Scratch::Frame& frame);
+RoundedInput RoundInput(BlockIsa target, const float* x, std::int32_t in, Scratch::Frame& frame);
 
 // Tokens of one kernel call.
 inline constexpr std::int32_t kPackedTokens = 4;
@@ -38,9 +34,8 @@ inline constexpr std::int32_t kPackedTokens = 4;
 // `out` numbers a token, y_stride apart. Each panel is read once for all tokens; a token's result
 // does not depend on the others. Bound by bytes. Thread-safe.
 // REQUIRES: HasPackedDot(target, weights.type, weights.in).
-void DotPanels(PackedTarget target, const PackedMatrix& weights, std::int64_t first,
-               std::int64_t end, const RoundedInput* x, std::int32_t tokens, float* y,
-               std::size_t y_stride);
+void DotPanels(BlockIsa target, const PackedMatrix& weights, std::int64_t first, std::int64_t end,
+               const RoundedInput* x, std::int32_t tokens, float* y, std::size_t y_stride);
 
 // The kernels of one instruction set.
 struct PackedKernels {

@@ -112,10 +112,10 @@ std::vector<double> Expected(const Matrix& m, const RoundedInput& x) {
   return y;
 }
 
-std::vector<PackedTarget> Targets() {
-  std::vector<PackedTarget> out;
-  for (const PackedTarget target : {PackedTarget::kAvx2, PackedTarget::kAvx512Vnni}) {
-    if (target <= BestPackedTarget()) {
+std::vector<BlockIsa> Targets() {
+  std::vector<BlockIsa> out;
+  for (const BlockIsa target : {BlockIsa::kAvx2, BlockIsa::kVnni}) {
+    if (target <= BestBlockIsa()) {
       out.push_back(target);
     }
   }
@@ -126,7 +126,7 @@ TEST_P(PackedType, DotEqualsTheDefinitionOnEveryTarget) {
   if (Targets().empty()) {
     GTEST_SKIP() << "this CPU has no kernel for packed weights";
   }
-  for (const PackedTarget target : Targets()) {
+  for (const BlockIsa target : Targets()) {
     for (const std::int32_t in : {256, 512, 2304}) {
       if (!HasPackedDot(target, GetParam(), in)) {
         continue;
@@ -161,7 +161,7 @@ TEST_P(PackedType, DotEqualsTheDefinitionOnEveryTarget) {
 }
 
 TEST_P(PackedType, ATokenDoesNotDependOnTheOthers) {
-  for (const PackedTarget target : Targets()) {
+  for (const BlockIsa target : Targets()) {
     if (!HasPackedDot(target, GetParam(), 512)) {
       continue;
     }
@@ -205,7 +205,7 @@ TEST(PackedMatrixLayout, TakesAtMostThreePercentMoreThanGgmls) {
 }
 
 TEST(RoundInput, KeepsNansVisibleAndZerosZero) {
-  for (const PackedTarget target : Targets()) {
+  for (const BlockIsa target : Targets()) {
     std::vector<float> x(96, 0.0f);
     x[40] = std::numeric_limits<float>::quiet_NaN();
     x[70] = -2.0f;
@@ -227,8 +227,8 @@ TEST(RoundInput, IsTheSameOnEveryTarget) {
   const std::vector<float> x = Normals(512, 3);
   Scratch scratch;
   Scratch::Frame frame(scratch);
-  const RoundedInput a = RoundInput(PackedTarget::kAvx2, x.data(), 512, frame);
-  const RoundedInput b = RoundInput(PackedTarget::kAvx512Vnni, x.data(), 512, frame);
+  const RoundedInput a = RoundInput(BlockIsa::kAvx2, x.data(), 512, frame);
+  const RoundedInput b = RoundInput(BlockIsa::kVnni, x.data(), 512, frame);
   EXPECT_TRUE(std::equal(a.bytes, a.bytes + 512, b.bytes));
   EXPECT_TRUE(std::equal(a.scales, a.scales + 16, b.scales));
   EXPECT_TRUE(std::equal(a.sums, a.sums + 32, b.sums));

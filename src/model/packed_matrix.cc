@@ -281,8 +281,7 @@ std::size_t PackedPanelBytes(std::uint32_t type, std::int32_t in) {
 }
 
 std::size_t PackedMatrixBytes(std::uint32_t type, std::int32_t in, std::int32_t out) {
-  return static_cast<std::size_t>((out + kPackedRows - 1) / kPackedRows) *
-         PackedPanelBytes(type, in);
+  return static_cast<std::size_t>(PanelCount(out)) * PackedPanelBytes(type, in);
 }
 
 void PackRows(std::uint32_t type, const std::byte* weights, std::size_t row_bytes,

@@ -46,6 +46,11 @@ PanelLayout LayoutOf(std::uint32_t type);
 // Whether weights of this ggml_type with `in` inputs can be packed.
 bool HasPackedLayout(std::uint32_t type, std::int32_t in);
 
+// Panels of a matrix with `out` rows.
+constexpr std::int32_t PanelCount(std::int32_t out) {
+  return (out + kPackedRows - 1) / kPackedRows;
+}
+
 // Panel p holds rows [16 p, 16 p + 16); rows behind the last are zero.
 struct PackedMatrix {
   std::uint32_t type = 0;  // ggml_type
@@ -53,7 +58,7 @@ struct PackedMatrix {
   std::int32_t in = 0;
   std::int32_t out = 0;
 
-  std::int64_t panel_count() const { return (out + kPackedRows - 1) / kPackedRows; }
+  std::int64_t panel_count() const { return PanelCount(out); }
 };
 
 std::size_t PackedPanelBytes(std::uint32_t type, std::int32_t in);

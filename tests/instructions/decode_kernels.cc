@@ -16,9 +16,9 @@
 namespace rkv {
 namespace {
 
-using model::BestPackedTarget;
+using model::BestBlockIsa;
+using model::BlockIsa;
 using model::PackedMatrix;
-using model::PackedTarget;
 using model::RoundedInput;
 
 constexpr std::int32_t kHeadDim = 64;
@@ -77,7 +77,7 @@ void PackedDot(Input& in) {
     return test::NormalVector(rng, kIn);
   }();
   const PackedMatrix weights{kType, panels.data(), kIn, 64};
-  const PackedTarget target = BestPackedTarget();
+  const BlockIsa target = BestBlockIsa();
   Scratch::Frame frame(in.scratch);
   const RoundedInput rounded = model::RoundInput(target, x.data(), kIn, frame);
   model::DotPanels(target, weights, 0, weights.panel_count(), &rounded, 1, in.scores.data(), 64);
