@@ -30,6 +30,10 @@ class Buffer {
   T* as() {
     return reinterpret_cast<T*>(data_);
   }
+  template <class T>
+  const T* as() const {
+    return reinterpret_cast<const T*>(data_);
+  }
 
   // Gives the physical pages of [offset, offset + bytes) back; they read as zero afterwards.
   // REQUIRES: both multiples of 4096 and inside the buffer.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <span>
 #include <thread>
 
@@ -58,6 +60,9 @@ class DecodeLayer {
     if (Status status = ReadRows(layer, cache); !status.ok()) {
       return status;
     }
+    if (Status status = session_.needs.observes ? Observe(layer, cache) : Status(); !status.ok()) {
+      return status;
+    }
     const StageTimer timer(&session_.stage_seconds["decode.linear"]);
     MatVec({{&w.o, b_.delta.data()}}, b_.attention.data());
     model::AddTo(b_.x, b_.delta);
@@ -88,6 +93,7 @@ class DecodeLayer {
       std::byte* place = cache.heads[h].MutableRow(*row);
       runtime_.backend->store_rows(runtime_.codec, params_.head_dim, b_.k.data() + h * d,
                                    b_.v.data() + h * d, d, {&place, 1});
+      cache.hot[h].Add(*row);
     }
     return {};
   }
@@ -104,7 +110,7 @@ class DecodeLayer {
   Status ReadRows(std::int32_t layer, LayerCache& cache) {
     const double start = NowSeconds();
     const auto heads = static_cast<std::int64_t>(cache.heads.size());
-    const bool scored = session_.needs.chunk_rows > 0;
+    const bool scored = session_.needs.scores_steps;
     for (std::int64_t h = 0; h < heads; ++h) {
       selected_[static_cast<std::size_t>(h)].done.store(false, std::memory_order_relaxed);
       if (!scored) {  // nothing to compute: not worth a task
@@ -125,35 +131,43 @@ class DecodeLayer {
       if (!b_.select_status[h].ok()) {
         return b_.select_status[h];
       }
-      CountRead(b_.read[h], cache.heads[h].rows());
+      CountRead(cache, h);
     }
     MergeSpans(cache);
     CountSeconds(NowSeconds() - start, scored);
     return {};
   }
 
-  // Takes the token's row into the head's index and asks the policy what to read.
+  // One head's part in this step, as the policy sees it.
+  policy::HeadDecode Step(std::int32_t layer, const LayerCache& cache, std::size_t h,
+                          Scratch& scratch) const {
+    policy::HeadDecode in;
+    in.shape = &session_.shape;
+    in.layer = layer;
+    in.kv_head = static_cast<std::int32_t>(h);
+    in.position = session_.position;
+    in.rows = cache.Slots(h);
+    in.state = cache.states[h].get();
+    in.query = Query(h);
+    in.scale = params_.attention_scale;
+    in.classes = session_.classes;
+    in.backend = runtime_.backend;
+    in.scratch = &scratch;
+    return in;
+  }
+
+  // Takes the token's row into the head's state and asks the policy what to read.
   void SelectHead(std::int32_t layer, LayerCache& cache, std::size_t h, Scratch& scratch) {
     const double start = NowSeconds();
-    b_.read[h].all = true;
-    b_.read[h].estimate = 0;
+    policy::Rows& read = b_.read[h];
+    read.Reset();
+    const policy::HeadDecode in = Step(layer, cache, h, scratch);
     Status& status = b_.select_status[h];
-    status = {};
-    if (!cache.indexes.empty()) {
-      status = cache.indexes[h].Append(cache.heads[h].view());
-    }
+    status = in.state == nullptr ? Status() : in.state->Append(in.rows);
     if (status.ok()) {
-      policy::HeadDecode in;
-      in.shape = session_.shape;
-      in.layer = layer;
-      in.view = cache.heads[h].view();
-      in.index = cache.indexes.empty() ? kv::IndexView{} : cache.indexes[h].view();
-      in.query = Query(h);
-      in.scale = params_.attention_scale;
-      in.backend = runtime_.backend;
-      in.scratch = &scratch;
-      status = session_.policy->Select(in, b_.read[h]);
+      status = session_.policy->Select(in, read);
     }
+    b_.rows[h].Map(in.rows, read);
     selected_[h].seconds = NowSeconds() - start;
     selected_[h].done.store(true, std::memory_order_release);
   }
@@ -182,19 +196,23 @@ class DecodeLayer {
     session_.stage_seconds["decode.attend"] += all - select;
   }
 
-  void CountRead(const policy::Rows& read, std::int32_t rows) {
-    session_.reads.estimate += read.estimate;
-    session_.reads.rows +=
-        read.estimate + (read.all ? rows : static_cast<double>(read.list.size()));
-    session_.reads.reads += 1;
-    session_.reads.dense += read.all ? 1 : 0;
-  }
-
-  static RowList RowsOf(const policy::Rows& read, const kv::HeadStore& head) {
-    if (read.all) {
-      return {nullptr, head.rows()};
+  void CountRead(const LayerCache& cache, std::size_t h) {
+    const policy::Rows& read = b_.read[h];
+    const std::int32_t slots = cache.Slots(h).slots;
+    // A row is read once for the whole group unless every query head has its own.
+    std::int64_t rows = 0;
+    for (std::int32_t g = 0; g < (read.heads.empty() ? 1 : params_.group()); ++g) {
+      rows += read.Of(g, slots).count;
     }
-    return {read.list.data(), static_cast<std::int32_t>(read.list.size())};
+    const std::size_t mean_bytes =
+        read.share.empty() ? 0 : static_cast<std::size_t>(params_.head_dim) * sizeof(float);
+    ReadTotals& totals = session_.reads;
+    totals.estimate_bytes += read.estimate_bytes;
+    totals.bytes +=
+        read.estimate_bytes + static_cast<double>(mean_bytes) +
+        static_cast<double>(rows) * static_cast<double>(cache.heads[h].view().row_bytes());
+    totals.reads += 1;
+    totals.dense += read.all ? 1 : 0;
   }
 
   // A task for each span of rows: as many as a head that reads all its rows would need.
@@ -203,8 +221,7 @@ class DecodeLayer {
     first_span_.clear();
     for (std::size_t h = 0; h < cache.heads.size(); ++h) {
       first_span_.push_back(spans_.size());
-      const std::int32_t rows =
-          scored ? cache.heads[h].rows() : RowsOf(b_.read[h], cache.heads[h]).count;
+      const std::int32_t rows = scored ? cache.Slots(h).slots : b_.rows[h].MostRows();
       for (std::int32_t i = 0; i < SpanCount(rows); ++i) {
         spans_.push_back({static_cast<std::int32_t>(h), i});
       }
@@ -231,32 +248,59 @@ class DecodeLayer {
     if (!b_.select_status[h].ok()) {
       return;
     }
-    kv::HeadView view = cache.heads[h].view();
-    RowList rows = RowsOf(b_.read[h], cache.heads[h]);
-    const std::int32_t begin = span.index * SpanRows(rows.count);
-    if (begin >= rows.count) {
+    const std::int32_t most = b_.rows[h].MostRows();
+    if (span.index * SpanRows(most) >= most) {
       return;
     }
-    const std::int32_t count = std::min(SpanRows(rows.count), rows.count - begin);
-    if (rows.list != nullptr) {
-      rows = {rows.list + begin, count};
-    } else {  // a range starts at row 0 of a view: shift the view by whole blocks
-      view.blocks += begin / kv::kBlockRows;
-      view.positions += begin;
-      view.rows = count;
-      rows = {nullptr, count};
+    const PartialSoftmax state = State(task);
+    if (b_.read[h].heads.empty()) {
+      AttendRows(cache, h, Query(h), SpanOf(b_.rows[h].Of(0), span.index, most), state);
+      return;
     }
-    runtime_.backend->decode_rows(Query(h), view, rows, params_.attention_scale, State(task));
+    const auto d = static_cast<std::size_t>(params_.head_dim);
+    for (std::int32_t g = 0; g < params_.group(); ++g) {
+      const auto at = static_cast<std::size_t>(g);
+      AttendRows(cache, h, {Query(h).q + at * d, 1}, SpanOf(b_.rows[h].Of(g), span.index, most),
+                 {state.acc + at * d, state.max + at, state.sum + at});
+    }
   }
 
-  // Merges the spans of each head in order.
+  // Rows [begin, begin + count) of a list, or of all rows when `list` is null.
+  struct Span {
+    const std::int32_t* list;
+    std::int32_t begin;
+    std::int32_t count;
+  };
+
+  // Span `index` of `rows`, in steps that `most` rows ask for.
+  static Span SpanOf(const RowList& rows, std::int32_t index, std::int32_t most) {
+    const std::int32_t begin = std::min(index * SpanRows(most), rows.count);
+    return {rows.list, begin, std::min(SpanRows(most), rows.count - begin)};
+  }
+
+  void AttendRows(const LayerCache& cache, std::size_t h, const GroupQuery& query, const Span& span,
+                  const PartialSoftmax& state) {
+    kv::HeadView view = cache.heads[h].view();
+    RowList rows = {nullptr, span.count};
+    if (span.list != nullptr) {
+      rows.list = span.list + span.begin;
+    } else {  // a range starts at row 0 of a view: shift the view by whole blocks
+      view.blocks += span.begin / kv::kBlockRows;
+      view.positions += span.begin;
+      view.rows = span.count;
+    }
+    runtime_.backend->decode_rows(query, view, rows, params_.attention_scale, state);
+  }
+
+  // Merges the spans of each head in order; log_sum keeps what Observe needs.
   void MergeSpans(const LayerCache& cache) {
-    const auto width =
-        static_cast<std::size_t>(params_.group()) * static_cast<std::size_t>(params_.head_dim);
+    const auto group = static_cast<std::size_t>(params_.group());
+    const auto width = group * static_cast<std::size_t>(params_.head_dim);
     std::ranges::fill(b_.attention, 0.0f);  // what a head that reads nothing gives
+    std::ranges::fill(b_.log_sum, -std::numeric_limits<float>::infinity());
     for (std::size_t h = 0; h < cache.heads.size(); ++h) {
       const std::size_t first = first_span_[h];
-      const std::int32_t count = RowsOf(b_.read[h], cache.heads[h]).count;
+      const std::int32_t count = b_.rows[h].MostRows();
       if (count == 0) {
         continue;
       }
@@ -264,9 +308,63 @@ class DecodeLayer {
         attention::MergePartial(State(first + static_cast<std::size_t>(i)), params_.group(),
                                 params_.head_dim, State(first));
       }
-      attention::FinishPartial(State(first), params_.group(), params_.head_dim,
-                               b_.attention.data() + h * width);
+      const PartialSoftmax state = State(first);
+      for (std::size_t g = 0; g < group; ++g) {
+        b_.log_sum[h * group + g] = state.max[g] + std::log(state.sum[g]);
+      }
+      float* out = b_.attention.data() + h * width;
+      attention::FinishPartial(state, params_.group(), params_.head_dim, out);
+      Complete(b_.read[h], out);
     }
+  }
+
+  // Mixes the mean value into each head's output where the policy asks for it.
+  void Complete(const policy::Rows& read, float* out) const {
+    const auto d = static_cast<std::size_t>(params_.head_dim);
+    for (std::size_t g = 0; g < read.share.size(); ++g) {
+      for (std::size_t x = 0; x < d; ++x) {
+        float& number = out[g * d + x];
+        number = read.share[g] * number + (1.0f - read.share[g]) * read.mean_value[x];
+      }
+    }
+  }
+
+  // Tells the policy what was attended to, and drops the rows that it gives up.
+  Status Observe(std::int32_t layer, LayerCache& cache) {
+    const StageTimer timer(&session_.stage_seconds["decode.observe"]);
+    const auto group = static_cast<std::size_t>(params_.group());
+    std::vector<policy::Rows> keep(cache.heads.size());
+    runtime_.pool->ParallelFor(static_cast<std::int64_t>(keep.size()),
+                               [&](std::int64_t task, const ThreadPool::Worker& worker) {
+                                 const auto h = static_cast<std::size_t>(task);
+                                 b_.select_status[h] = session_.policy->Observe(
+                                     Step(layer, cache, h, worker.scratch), b_.read[h],
+                                     std::span(b_.log_sum).subspan(h * group, group), keep[h]);
+                               });
+    for (std::size_t h = 0; h < keep.size(); ++h) {
+      Status status = b_.select_status[h];
+      if (status.ok() && !keep[h].all) {
+        status = KeepSlots(cache, h, keep[h].list);
+      }
+      if (!status.ok()) {
+        return status;
+      }
+    }
+    return {};
+  }
+
+  Status KeepSlots(LayerCache& cache, std::size_t h, const std::vector<std::int32_t>& kept) {
+    session_.rewind_floor = session_.position + 1;
+    if (session_.needs.park) {
+      if (cache.hot[h].all()) {
+        cache.hot[h].Set(kept);
+      } else {
+        cache.hot[h].Keep(kept);
+      }
+    } else {
+      cache.heads[h].Keep(kept);
+    }
+    return cache.states[h] == nullptr ? Status() : cache.states[h]->Keep(cache.Slots(h), kept);
   }
 
   // What SelectHead leaves of a head.
@@ -301,7 +399,9 @@ void DecodeBuffers::Resize(const model::HyperParams& params) {
   up.resize(size(params.ff));
   angles.resize(size(params.rope.dims));
   read.resize(size(params.kv_heads));
+  rows.resize(size(params.kv_heads));
   select_status.resize(size(params.kv_heads));
+  log_sum.resize(size(params.heads));
 }
 
 void ComputeLogits(const Runtime& runtime, const float* x, std::vector<float>& norm,
@@ -320,6 +420,7 @@ Status DecodeToken(const Runtime& runtime, Token token, SessionState& session,
   buffers.Resize(params);
   model::ExpandRow(runtime.model->embedding(), token, buffers.x);
   runtime.model->rope().Angles(session.position, buffers.angles);
+  session.SeeToken(runtime, token);
   DecodeLayer layer(runtime, session, buffers);
   for (std::int32_t l = 0; l < params.layers; ++l) {
     if (Status status = layer.Run(l); !status.ok()) {
@@ -328,7 +429,6 @@ Status DecodeToken(const Runtime& runtime, Token token, SessionState& session,
     }
   }
   session.position += 1;
-  session.tokens.push_back(token);
   const StageTimer timer(&session.stage_seconds["decode.output"]);
   ComputeLogits(runtime, buffers.x.data(), buffers.norm, session.logits);
   return {};

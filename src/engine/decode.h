@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "engine/read_list.h"
 #include "engine/runtime.h"
 #include "engine/session_state.h"
 #include "rkv/options.h"
@@ -15,7 +16,9 @@ namespace rkv::engine {
 struct DecodeBuffers {
   std::vector<float> x, norm, q, k, v, attention, gate, up, delta, angles;
   std::vector<float> partial;         // softmax states of all (kv_head, span) tasks
-  std::vector<policy::Rows> read;     // of each kv_head
+  std::vector<float> log_sum;         // [kv_head][group], of the softmax over the rows read
+  std::vector<policy::Rows> read;     // of each kv_head, by slot
+  std::vector<ReadList> rows;         // the same by row of the store
   std::vector<Status> select_status;  // of each kv_head
   void Resize(const model::HyperParams& params);
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "base/clock.h"
@@ -41,6 +42,7 @@ EngineImpl::EngineImpl(const EngineOptions& options, std::unique_ptr<model::Mode
   runtime_.piece_tokens = options.piece_tokens;
   runtime_.context = options.context;
   info_ = DescribeModel(*model_, runtime_.codec);
+  runtime_.identity = ModelIdentity(info_);
 }
 
 Status EngineImpl::PackWeights() {
@@ -108,8 +110,8 @@ Result<MemoryPlan> EngineImpl::PlanPrompt(const SessionOptions& options,
   if (!method) {
     return method.error();
   }
-  const policy::TurnShape shape =
-      ShapeOf(runtime_, tokens, std::min(options.max_new_tokens, runtime_.context));
+  const policy::TurnShape shape = (*method)->Plan(
+      ShapeOf(runtime_, tokens, std::min(options.max_new_tokens, runtime_.context)));
   if (Status status = (*method)->CheckShape(shape); !status.ok()) {
     return status;
   }
@@ -177,7 +179,7 @@ std::size_t EngineImpl::BytesNeeded(std::span<SessionImpl* const> sessions, std:
     const SessionState& state = session->state();
     policy::TurnShape shape = state.shape;
     if (state.empty() || state.needs.replan) {
-      shape = ShapeOf(runtime_, state.position + tokens, state.max_new_tokens);
+      shape = state.policy->Plan(ShapeOf(runtime_, state.position + tokens, state.max_new_tokens));
     }
     std::int32_t held = 0;  // rows of the fullest kv_head
     for (const kv::HeadStore& head : state.layers[0].heads) {
@@ -254,9 +256,23 @@ Status EngineImpl::BeginTurn(std::span<SessionImpl* const> sessions, std::int32_
 Status EngineImpl::RunPrefill(std::span<SessionImpl* const> sessions, std::span<const Token> prompt,
                               const ProgressCallback& on_progress) {
   const auto tokens = static_cast<std::int32_t>(prompt.size());
-  if (Status status = BeginTurn(sessions, tokens); !status.ok()) {
-    return status;
+  std::vector<std::pair<policy::TurnShape, policy::Needs>> before;
+  for (SessionImpl* session : sessions) {
+    before.emplace_back(session->state().shape, session->state().needs);
   }
+  Status status = BeginTurn(sessions, tokens);
+  if (status.ok()) {
+    status = RunTurn(sessions, prompt, on_progress);
+  }
+  for (std::size_t i = 0; i < sessions.size() && !status.ok(); ++i) {
+    std::tie(sessions[i]->state().shape, sessions[i]->state().needs) = before[i];
+  }
+  return status;
+}
+
+Status EngineImpl::RunTurn(std::span<SessionImpl* const> sessions, std::span<const Token> prompt,
+                           const ProgressCallback& on_progress) {
+  const auto tokens = static_cast<std::int32_t>(prompt.size());
   std::vector<SessionState*> states;
   bool whole = false;
   for (SessionImpl* session : sessions) {
@@ -264,8 +280,7 @@ Status EngineImpl::RunPrefill(std::span<SessionImpl* const> sessions, std::span<
     whole = whole || states.back()->needs.prefill_last_token;
   }
   for (const SessionState* state : states) {
-    const bool selects = state->needs.window > 0 || state->needs.chunk_rows > 0;
-    if (whole && selects && !state->needs.prefill_last_token) {
+    if (whole && state->policy->name() != "full" && !state->needs.prefill_last_token) {
       return {Code::kInvalidArgument,
               "sessions with last_token=prefill and last_token=decode cannot share one prefill"};
     }

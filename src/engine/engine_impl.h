@@ -54,6 +54,8 @@ class EngineImpl final : public Engine {
   static void AbandonPrompt(std::span<SessionState* const> states, bool fresh);
   Status RunPrefill(std::span<SessionImpl* const> sessions, std::span<const Token> prompt,
                     const ProgressCallback& on_progress);
+  Status RunTurn(std::span<SessionImpl* const> sessions, std::span<const Token> prompt,
+                 const ProgressCallback& on_progress);
 
   EngineOptions options_;
   std::unique_ptr<model::Model> model_;

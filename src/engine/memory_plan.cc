@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "engine/prompt_sums.h"
 #include "kv/block_pool.h"
-#include "kv/chunk_index.h"
 #include "kv/head_store.h"
 #include "model/expanded_linear.h"
 
@@ -150,12 +150,12 @@ MemoryPlan PlanMemory(const Runtime& runtime, const policy::Policy& policy,
   const std::int64_t kept = policy.RowsKept(shape, turn_rows) + shape.max_new_tokens;
   MemoryPlan plan;
   plan.kv_kept = Size(params.layers) * LayerRowBytes(runtime, kept);
-  plan.kv_layer = LayerRowBytes(runtime, turn_rows);
-  if (needs.chunk_rows > 0) {
-    plan.kv_index = Size(params.layers) * Size(params.kv_heads) *
-                    kv::ChunkIndex::Bytes(params.head_dim, runtime.codec, needs.chunk_rows, kept);
-  }
-  plan.scratch = PrefillScratchBytes(runtime, held_rows, tokens, std::min(needs.window, tokens));
+  plan.kv_layer = LayerRowBytes(runtime, turn_rows) * (needs.all_layers ? Size(params.layers) : 1);
+  const std::size_t list_bytes = needs.park ? Size(kept) * sizeof(std::int32_t) : 0;
+  plan.kv_index = Size(params.layers) * Size(params.kv_heads) *
+                  (policy.StateBytes(shape, runtime.codec, kept) + list_bytes);
+  plan.scratch = PrefillScratchBytes(runtime, held_rows, tokens, std::min(needs.window, tokens)) +
+                 PromptSums::Bytes(runtime, needs, held_rows, tokens);
   return plan;
 }
 

@@ -52,4 +52,9 @@ ModelInfo DescribeModel(const model::Model& model, kv::Codec codec) {
   return info;
 }
 
+std::string ModelIdentity(const ModelInfo& info) {
+  return fmt::format("{} {} {}x{}x{} d{} e{} v{}", info.architecture, info.name, info.layers,
+                     info.heads, info.kv_heads, info.head_dim, info.embd, info.vocab);
+}
+
 }  // namespace rkv::engine

@@ -47,7 +47,10 @@ Prefill::Prefill(const Runtime& runtime, std::span<SessionState* const> sessions
       tokens_(tokens),
       want_logits_(want_logits),
       count_(static_cast<std::int32_t>(tokens.size())),
-      base_(sessions[0]->position) {
+      base_(sessions[0]->position),
+      sums_(runtime, sessions),
+      kept_(sessions.size()),
+      deferred_(sessions.size()) {
   for (const SessionState* session : sessions_) {
     window_ = std::max(window_, std::min(session->needs.window, count_));
   }
@@ -61,8 +64,16 @@ Prefill::Prefill(const Runtime& runtime, std::span<SessionState* const> sessions
 Status Prefill::Run(const ProgressCallback& on_progress) {
   Status status = Allocate();
   if (status.ok()) {
+    for (SessionState* session : sessions_) {
+      for (const Token token : tokens_) {
+        session->SeeToken(runtime_, token);
+      }
+    }
     Embed();
     status = RunLayers(on_progress);
+  }
+  if (status.ok()) {
+    status = EvictDeferred();
   }
   if (!status.ok()) {
     RollBack();
@@ -71,7 +82,6 @@ Status Prefill::Run(const ProgressCallback& on_progress) {
   for (SessionState* session : sessions_) {
     session->pool.Trim();
     session->position += count_;
-    session->tokens.insert(session->tokens.end(), tokens_.begin(), tokens_.end());
     for (const auto& [name, seconds] : stages_) {
       session->stage_seconds[name] += seconds;
     }
@@ -88,11 +98,6 @@ Status Prefill::Run(const ProgressCallback& on_progress) {
 
 Status Prefill::Allocate() {
   const std::int32_t piece = std::min(runtime_.piece_tokens, count_);
-  std::int32_t held = 0;
-  for (const std::int32_t rows : held_) {
-    held = std::max(held, rows);
-  }
-  const std::int64_t mass_rows = window_ > 0 ? held + count_ : 0;
   const struct {
     Buffer* buffer;
     std::int64_t rows;
@@ -107,8 +112,7 @@ Status Prefill::Allocate() {
                 {&v_, piece, params_.kv_width()},
                 {&gate_, piece, params_.ff},
                 {&up_, piece, params_.ff},
-                {&window_q_, window_, params_.q_width()},
-                {&mass_, params_.kv_heads, mass_rows}};
+                {&window_q_, window_, params_.q_width()}};
   for (const auto& want : wanted) {
     Result<Buffer> buffer = Buffer::Allocate(Size(want.rows * want.width) * sizeof(float));
     if (!buffer) {
@@ -159,14 +163,22 @@ void Prefill::Embed() {
 Status Prefill::RunLayers(const ProgressCallback& on_progress) {
   for (layer_ = 0; layer_ < params_.layers; ++layer_) {
     const bool last = layer_ + 1 == params_.layers;
-    const Range outputs = {last ? (want_logits_ ? count_ - 1 : count_) : 0, count_};
-    const Range queries = {std::min(outputs.begin, count_ - window_), count_};
+    const bool few = last && !sums_.needs_all_outputs();
+    const Range outputs = {few ? (want_logits_ ? count_ - 1 : count_) : 0, count_};
+    const Range queries = {
+        sums_.needs_all_queries() ? 0 : std::min(outputs.begin, count_ - window_), count_};
+    std::vector<std::int32_t> rows;
+    for (const kv::HeadStore& head : Cache(primary()).heads) {
+      rows.push_back(head.rows() + count_);
+    }
+    sums_.BeginLayer(rows, count_);
     if (Status status = ReserveExpanded(); !status.ok()) {
       return status;
     }
     Status status = RunPieces(ExpandWeights(queries, outputs), on_progress);
     if (status.ok()) {
-      status = Evict();
+      sums_.EndLayer();
+      status = EndLayer();
     }
     if (!status.ok()) {
       return status;
@@ -236,6 +248,7 @@ Status Prefill::RunPieces(const Weights& weights, const ProgressCallback& on_pro
         ProjectQueries(weights, piece, queries);
       }
       RotateQueries(piece, queries);
+      AddQueries(piece, queries);
     }
     if (outputs.size() > 0) {
       Attend(piece, outputs);
@@ -317,6 +330,24 @@ void Prefill::RotateQueries(Range piece, Range queries) {
   });
 }
 
+void Prefill::AddQueries(Range piece, Range queries) {
+  if (!sums_.needs_all_queries()) {
+    return;
+  }
+  const StageTimer timer(Stage("prefill.sums"));
+  attention::PrefillTile all;
+  all.q = Piece(q_, params_.q_width(), piece, queries.begin);
+  all.q_stride = Size(params_.q_width());
+  all.tokens = queries.size();
+  all.group = params_.group();
+  all.scale = params_.attention_scale;
+  std::vector<std::int32_t> first_rows;
+  for (const kv::HeadStore& head : Cache(primary()).heads) {
+    first_rows.push_back(head.rows() - piece.end + queries.begin);
+  }
+  sums_.AddQueries(all, Cache(primary()).heads, first_rows);
+}
+
 void Prefill::Attend(Range piece, Range outputs) {
   const StageTimer timer(Stage("prefill.attend"));
   const std::int32_t tile = TileTokens(params_.group());
@@ -357,6 +388,9 @@ void Prefill::FinishPiece(const Weights& weights, Range piece, Range outputs) {
   const model::MatMulJob gate_up[] = {{&*weights.gate, gate, ff}, {&*weights.up, up, ff}};
   MatMul(gate_up, {norm, embd, outputs.size(), [&](std::int32_t t) {
                      const std::span<float> hidden = {Hidden(outputs.begin + t), embd};
+                     if (sums_.needs_all_outputs()) {
+                       sums_.AddResidual(outputs.begin + t, hidden, {delta + Size(t) * embd, embd});
+                     }
                      model::AddTo(hidden, {delta + Size(t) * embd, embd});
                      model::RmsNorm(hidden, weights.layer.ffn_norm, params_.rms_eps,
                                     {norm + Size(t) * embd, embd});

@@ -3,10 +3,14 @@
 #define RKV_ENGINE_PREFILL_H_
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/buffer.h"
+#include "engine/prompt_sums.h"
 #include "engine/runtime.h"
 #include "engine/session_state.h"
 #include "model/expanded_linear.h"
@@ -50,13 +54,26 @@ class Prefill {
   void ProjectQueries(const Weights& weights, Range piece, Range queries);
   void RotateQueries(Range piece, Range queries);
   void Attend(Range piece, Range outputs);
+  // Lets sums_ see the queries of `queries`.
+  void AddQueries(Range piece, Range queries);
   // Products with input rows, which lie in rounded_ meanwhile.
   void MatMul(std::span<const model::MatMulJob> jobs, const model::MatMulInput& input);
   void FinishPiece(const Weights& weights, Range piece, Range outputs);
-  Status Evict();
-  Status EvictSession(SessionState& session);
-  void WindowMass(std::int32_t window);
-  Status KeepRows(SessionState& session, std::span<const policy::Rows> keep);
+  Status EndLayer();
+  Status EvictDeferred();
+  Status EvictLayer(std::size_t index, std::int32_t layer, LayerCache& full,
+                    std::span<const std::vector<float>> scores);
+  std::vector<std::vector<float>> ScoreHeads(std::size_t index);
+  std::vector<policy::HeadPrefill> HeadsOf(const SessionState& session, LayerCache& full,
+                                           std::int32_t layer) const;
+  policy::LayerPrefill LayerOf(const SessionState& session, std::size_t index, std::int32_t layer,
+                               std::span<const policy::HeadPrefill> heads, Scratch& scratch) const;
+  Status CopyLayer(SessionState& session);
+  Status PlaceRows(SessionState& session, std::int32_t layer, LayerCache& full,
+                   std::span<const policy::Rows> keep);
+  Status BuildStates(SessionState& session, std::int32_t layer, LayerCache& full,
+                     std::span<const policy::HeadPrefill> heads,
+                     std::span<const policy::Rows> keep);
   void RollBack();
 
   // Runs fn(token) for tokens of `range` in parallel blocks.
@@ -79,7 +96,19 @@ class Prefill {
   std::int32_t layer_ = 0;          // the one that runs
   std::vector<std::int32_t> held_;  // [layer][kv_head] rows of the first session before this prompt
   bool evicted_ = false;
-  std::int32_t mass_window_ = -1;  // the window that mass_ was computed for in this layer
+  PromptSums sums_;
+  std::vector<std::vector<std::vector<policy::Rows>>> kept_;  // [session][layer][kv_head]
+  // [session][layer][kv_head] of sessions that evict after the last layer.
+  std::vector<std::vector<std::vector<std::vector<float>>>> deferred_;
+  // What heads had before this prompt, for RollBack.
+  struct Before {
+    SessionState* session;
+    std::int32_t layer;
+    std::size_t head;
+    std::unique_ptr<policy::HeadState> state;
+    kv::HotRows hot;
+  };
+  std::vector<Before> before_;
 
   Buffer hidden_;         // [count][embd]
   Buffer angles_;         // [count][rope dims]
@@ -88,7 +117,6 @@ class Prefill {
   Buffer k_, v_;          // [piece][kv_width]
   Buffer gate_, up_;      // [piece][ff]
   Buffer window_q_;       // [window][q_width], queries of the last tokens
-  Buffer mass_;           // [kv_head][rows before the window]
   Buffer expanded_;       // weights of one layer
   Buffer rounded_;        // MatMul's memory for a piece
   std::map<std::string, double> stages_;

@@ -1,7 +1,7 @@
-// The part of Prefill that ends a layer: the window's mass, eviction, and what an error undoes.
+// The part of Prefill that ends a layer: scores, eviction, and what an error undoes.
 #include <algorithm>
-#include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "base/clock.h"
 #include "engine/prefill.h"
@@ -11,18 +11,75 @@ namespace {
 
 std::size_t Size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
+std::size_t RowBytes(const LayerCache& cache) {
+  std::size_t bytes = 0;
+  for (const kv::HeadStore& head : cache.heads) {
+    bytes += Size(head.rows()) * head.view().row_bytes();
+  }
+  return bytes;
+}
+
 }  // namespace
 
-// The first session owns the layer's full rows: the others take theirs before it compacts.
-Status Prefill::Evict() {
-  mass_window_ = -1;
-  std::size_t layer_bytes = 0;
-  for (const kv::HeadStore& head : Cache(primary()).heads) {
-    layer_bytes += Size(head.rows()) * head.view().row_bytes();
+// What the policy sees of each head of `full`; the window's queries and sums belong to the layer
+// that runs.
+std::vector<policy::HeadPrefill> Prefill::HeadsOf(const SessionState& session, LayerCache& full,
+                                                  std::int32_t layer) const {
+  const std::int32_t window = std::min(session.needs.window, count_);
+  const std::size_t width = Size(params_.q_width());
+  const LayerCache& own = session.layers[Size(layer)];
+  std::vector<policy::HeadPrefill> heads(full.heads.size());
+  for (std::size_t h = 0; h < heads.size(); ++h) {
+    policy::HeadPrefill& head = heads[h];
+    head.kv_head = static_cast<std::int32_t>(h);
+    head.view = full.heads[h].view();
+    head.window.q = layer == layer_ && window > 0
+                        ? window_q_.as<float>() + Size(window_ - window) * width +
+                              h * Size(params_.group()) * Size(params_.head_dim)
+                        : nullptr;
+    head.window.q_stride = width;
+    head.window.tokens = window;
+    head.window.group = params_.group();
+    head.window.scale = params_.attention_scale;
+    head.state = own.states[h].get();
+    if (layer == layer_) {
+      sums_.Show(session.needs, h, head);
+    }
   }
+  return heads;
+}
+
+policy::LayerPrefill Prefill::LayerOf(const SessionState& session, std::size_t index,
+                                      std::int32_t layer,
+                                      std::span<const policy::HeadPrefill> heads,
+                                      Scratch& scratch) const {
+  policy::LayerPrefill in;
+  in.shape = session.shape;
+  in.layer = layer;
+  in.turn_tokens = count_;
+  in.heads = heads;
+  in.earlier = kept_[index];
+  in.residual_cosine = sums_.residual_cosine();
+  in.classes = session.classes;
+  in.backend = runtime_.backend;
+  in.scratch = &scratch;
+  return in;
+}
+
+// The first session owns the layer's full rows: the others take theirs before it compacts.
+Status Prefill::EndLayer() {
+  const std::size_t layer_bytes = RowBytes(Cache(primary()));
   for (std::size_t i = sessions_.size(); i-- > 0;) {
     SessionState& session = *sessions_[i];
-    if (Status status = EvictSession(session); !status.ok()) {
+    std::vector<std::vector<float>> scores = ScoreHeads(i);
+    Status status;
+    if (session.needs.all_layers) {
+      deferred_[i].push_back(std::move(scores));
+      status = i > 0 ? CopyLayer(session) : Status();
+    } else {
+      status = EvictLayer(i, layer_, Cache(primary()), scores);
+    }
+    if (!status.ok()) {
       return status;
     }
     session.layer_bytes = std::max(session.layer_bytes, layer_bytes);
@@ -34,89 +91,109 @@ Status Prefill::Evict() {
   return {};
 }
 
-Status Prefill::EvictSession(SessionState& session) {
-  LayerCache& full = Cache(primary());
-  const std::int32_t window = std::min(session.needs.window, count_);
-  if (window > 0 && window != mass_window_) {
-    WindowMass(window);
-  }
-  const StageTimer timer(Stage("prefill.evict"));
-  std::vector<policy::HeadPrefill> heads;
-  const std::size_t mass_stride = mass_.size() / sizeof(float) / full.heads.size();
-  for (std::size_t h = 0; h < full.heads.size(); ++h) {
-    policy::HeadPrefill head{full.heads[h].view(), {}};
-    if (window > 0 && head.view.rows > window) {
-      head.mass = {mass_.as<float>() + h * mass_stride, Size(head.view.rows - window)};
+// Evicts where the policy wanted to see every layer first.
+Status Prefill::EvictDeferred() {
+  for (std::size_t i = 0; i < sessions_.size(); ++i) {
+    for (std::size_t layer = 0; layer < deferred_[i].size(); ++layer) {
+      const auto l = static_cast<std::int32_t>(layer);
+      LayerCache& cache = sessions_[i]->layers[layer];
+      if (Status status = EvictLayer(i, l, cache, deferred_[i][layer]); !status.ok()) {
+        return status;
+      }
     }
-    heads.push_back(head);
+  }
+  return {};
+}
+
+std::vector<std::vector<float>> Prefill::ScoreHeads(std::size_t index) {
+  const StageTimer timer(Stage("prefill.window"));
+  SessionState& session = *sessions_[index];
+  const std::vector<policy::HeadPrefill> heads = HeadsOf(session, Cache(primary()), layer_);
+  std::vector<std::vector<float>> scores(heads.size());
+  runtime_.pool->ParallelFor(static_cast<std::int64_t>(heads.size()),
+                             [&](std::int64_t task, const ThreadPool::Worker& worker) {
+                               const auto h = Size(task);
+                               session.policy->Score(
+                                   LayerOf(session, index, layer_, heads, worker.scratch), heads[h],
+                                   scores[h]);
+                             });
+  return scores;
+}
+
+Status Prefill::CopyLayer(SessionState& session) {
+  std::vector<policy::Rows> all(Cache(primary()).heads.size());
+  return PlaceRows(session, layer_, Cache(primary()), all);
+}
+
+Status Prefill::EvictLayer(std::size_t index, std::int32_t layer, LayerCache& full,
+                           std::span<const std::vector<float>> scores) {
+  const StageTimer timer(Stage("prefill.evict"));
+  SessionState& session = *sessions_[index];
+  std::vector<policy::HeadPrefill> heads = HeadsOf(session, full, layer);
+  for (std::size_t h = 0; h < heads.size(); ++h) {
+    heads[h].scores = scores[h];
   }
   Scratch scratch;
-  policy::LayerPrefill in;
-  in.shape = session.shape;
-  in.layer = layer_;
-  in.window = window;
-  in.heads = heads;
-  in.backend = runtime_.backend;
-  in.scratch = &scratch;
+  const policy::LayerPrefill in = LayerOf(session, index, layer, heads, scratch);
   std::vector<policy::Rows> keep(heads.size());
-  if (Status status = session.policy->Evict(in, keep); !status.ok()) {
-    return status;
+  Status status = session.policy->Evict(in, keep);
+  if (status.ok()) {
+    status = BuildStates(session, layer, full, heads, keep);
   }
-  return KeepRows(session, keep);
+  kept_[index].push_back(std::move(keep));
+  return status;
 }
 
-void Prefill::WindowMass(std::int32_t window) {
-  const StageTimer timer(Stage("prefill.window"));
-  mass_window_ = window;
-  const std::vector<kv::HeadStore>& heads = Cache(primary()).heads;
-  const std::size_t mass_stride = mass_.size() / sizeof(float) / heads.size();
-  const std::size_t group_width = Size(params_.group()) * Size(params_.head_dim);
-  runtime_.pool->ParallelFor(params_.kv_heads, [&](std::int64_t task,
-                                                   const ThreadPool::Worker& worker) {
-    const auto h = Size(task);
-    const kv::HeadView view = heads[h].view();
-    if (view.rows <= window) {
-      return;
-    }
-    attention::WindowQuery query;
-    query.q =
-        window_q_.as<float>() + Size(window_ - window) * Size(params_.q_width()) + h * group_width;
-    query.q_stride = Size(params_.q_width());
-    query.tokens = window;
-    query.group = params_.group();
-    query.scale = params_.attention_scale;
-    runtime_.backend->window_mass(query, view,
-                                  {mass_.as<float>() + h * mass_stride, Size(view.rows - window)},
-                                  worker.scratch);
-  });
-}
-
-Status Prefill::KeepRows(SessionState& session, std::span<const policy::Rows> keep) {
-  LayerCache& full = Cache(primary());
-  LayerCache& cache = Cache(session);
+// Moves the kept rows of `full` into the session, which may be their owner.
+Status Prefill::PlaceRows(SessionState& session, std::int32_t layer, LayerCache& full,
+                          std::span<const policy::Rows> keep) {
+  LayerCache& cache = session.layers[Size(layer)];
   std::vector<std::int32_t> every;
   for (std::size_t h = 0; h < keep.size(); ++h) {
-    if (&session == &primary()) {
-      if (!keep[h].all) {
+    const bool all = keep[h].all || session.needs.park;
+    if (&cache == &full) {
+      if (!all) {
         evicted_ = true;
         cache.heads[h].Keep(keep[h].list);
       }
-    } else {
-      if (keep[h].all) {
-        every.resize(Size(full.heads[h].rows()));
-        std::iota(every.begin(), every.end(), 0);
-      }
-      const std::vector<std::int32_t>& rows = keep[h].all ? every : keep[h].list;
-      if (Status status = cache.heads[h].CopyFrom(full.heads[h], rows); !status.ok()) {
-        return status;
-      }
+      continue;
     }
-    if (!cache.indexes.empty()) {
-      // Room for the last prompt token and the answer.
-      const std::int32_t spare = session.max_new_tokens + 1;
-      if (Status status = cache.indexes[h].Rebuild(cache.heads[h].view(), spare); !status.ok()) {
-        return status;
-      }
+    if (all) {
+      every.resize(Size(full.heads[h].rows()));
+      std::iota(every.begin(), every.end(), 0);
+    }
+    const std::vector<std::int32_t>& rows = all ? every : keep[h].list;
+    if (Status status = cache.heads[h].CopyFrom(full.heads[h], rows); !status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
+// New states over what stays. Those of the turn before wait until the prompt has succeeded.
+Status Prefill::BuildStates(SessionState& session, std::int32_t layer, LayerCache& full,
+                            std::span<const policy::HeadPrefill> heads,
+                            std::span<const policy::Rows> keep) {
+  LayerCache& cache = session.layers[Size(layer)];
+  if (Status status = PlaceRows(session, layer, full, keep); !status.ok()) {
+    return status;
+  }
+  for (std::size_t h = 0; h < keep.size(); ++h) {
+    before_.push_back({&session, layer, h, std::move(cache.states[h]), std::move(cache.hot[h])});
+    if (session.needs.park && !keep[h].all) {
+      cache.hot[h].Set(keep[h].list);
+    }
+    cache.states[h] = session.NewState(layer, static_cast<std::int32_t>(h));
+    if (cache.states[h] == nullptr) {
+      continue;
+    }
+    // Room for the last prompt token and the answer.
+    Status status = cache.states[h]->Build({.rows = cache.Slots(h),
+                                            .prefill = &heads[h],
+                                            .keep = &keep[h],
+                                            .spare_rows = session.max_new_tokens + 1});
+    if (!status.ok()) {
+      return status;
     }
   }
   return {};
@@ -129,18 +206,22 @@ void Prefill::RollBack() {
       continue;
     }
     session->lost = evicted_;
+    session->tokens.resize(Size(session->position));
+    session->classes.resize(std::min(session->classes.size(), session->tokens.size()));
     for (std::size_t l = 0; l < session->layers.size() && !evicted_; ++l) {
       LayerCache& cache = session->layers[l];
       for (std::size_t h = 0; h < cache.heads.size(); ++h) {
-        const std::int32_t held = held_[l * cache.heads.size() + h];
-        cache.heads[h].Truncate(held);
-        if (!cache.indexes.empty() && cache.indexes[h].rows() != held &&
-            !cache.indexes[h].Rebuild(cache.heads[h].view(), session->max_new_tokens + 1).ok()) {
-          session->lost = true;
-        }
+        cache.heads[h].Truncate(held_[l * cache.heads.size() + h]);
       }
     }
     session->pool.Trim();
+  }
+  for (Before& before : before_) {
+    if (!before.session->empty()) {
+      LayerCache& cache = before.session->layers[Size(before.layer)];
+      cache.states[before.head] = std::move(before.state);
+      cache.hot[before.head].Take(std::move(before.hot));
+    }
   }
 }
 

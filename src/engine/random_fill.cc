@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "base/check.h"
 #include "base/rng.h"
 #include "base/scratch.h"
 
@@ -30,6 +29,16 @@ class Filler {
       positions_.push_back(p);
     }
     // What the policy sees of a full head: rows of the pattern, in as many blocks as it takes.
+    even_.assign(Size(body_), 1.0f);
+    cosines_.assign(Size(params_.layers), 1.0f);
+    unit_.assign(Size(params_.head_dim) * Size(params_.head_dim), 0.0f);
+    for (std::size_t x = 0; x < Size(params_.head_dim); ++x) {
+      unit_[x * Size(params_.head_dim) + x] = 1.0f;
+    }
+    session_.tokens.assign(Size(tokens_), 0);
+    if (session_.needs.token_classes) {
+      session_.classes.assign(Size(tokens_), policy::TokenClass::kWord);
+    }
     full_blocks_.assign(Size((body_ + kv::kBlockRows - 1) / kv::kBlockRows), pattern_.data());
   }
 
@@ -40,13 +49,14 @@ class Filler {
       if (status.ok()) {
         status = PlaceRows(layer, keep);
       }
+      if (status.ok()) {
+        status = FillRows(layer, keep);
+      }
       if (!status.ok()) {
         return status;
       }
-      FillRows(layer);
     }
     session_.position = tokens_;
-    session_.tokens.assign(Size(tokens_), 0);
     session_.logits.assign(Size(params_.vocab), 0.0f);
     return {};
   }
@@ -72,46 +82,70 @@ class Filler {
     }
   }
 
-  // Lets the policy choose among `body_` rows with random mass before the window.
+  // Lets the policy choose among `body_` rows by random queries.
   Status Evict(std::int32_t layer, std::span<policy::Rows> keep) {
-    const std::int64_t before = window_ > 0 ? body_ - window_ : 0;
-    mass_.resize(Size(params_.kv_heads) * Size(before));
-    runtime_.pool->ParallelFor(params_.kv_heads, [&](std::int64_t h, const ThreadPool::Worker&) {
-      Rng rng = HeadRng(layer, static_cast<std::int32_t>(h), 0);
-      std::generate_n(mass_.begin() + h * before, before, [&] { return rng.Uniform(); });
-    });
-    std::vector<policy::HeadPrefill> heads(keep.size());
-    for (std::size_t h = 0; h < heads.size(); ++h) {
-      heads[h].view = {full_blocks_.data(), positions_.data(), body_, params_.head_dim,
-                       runtime_.codec};
-      heads[h].mass = std::span(mass_).subspan(h * Size(before), Size(before));
-    }
-    Scratch scratch;
+    const std::vector<policy::HeadPrefill> heads = Heads(layer);
+    std::vector<std::vector<float>> scores(heads.size());
     policy::LayerPrefill in;
     in.shape = session_.shape;
     in.layer = layer;
-    in.window = window_;
+    in.turn_tokens = body_;
     in.heads = heads;
+    in.earlier = kept_;
+    in.residual_cosine = cosines_;
+    in.classes = session_.classes;
     in.backend = runtime_.backend;
+    runtime_.pool->ParallelFor(params_.kv_heads,
+                               [&](std::int64_t h, const ThreadPool::Worker& worker) {
+                                 policy::LayerPrefill mine = in;
+                                 mine.scratch = &worker.scratch;
+                                 session_.policy->Score(mine, heads[Size(h)], scores[Size(h)]);
+                               });
+    Scratch scratch;
     in.scratch = &scratch;
-    return session_.policy->Evict(in, keep);
+    std::vector<policy::HeadPrefill> scored = heads;
+    for (std::size_t h = 0; h < scored.size(); ++h) {
+      scored[h].scores = scores[h];
+    }
+    in.heads = scored;
+    Status status = session_.policy->Evict(in, keep);
+    kept_.emplace_back(keep.begin(), keep.end());
+    return status;
   }
 
-  // Room for the rows of one layer, and for its indexes: what touches pool and meter.
+  // A finished layer as a policy sees it: rows of the pattern, random queries, even sums.
+  std::vector<policy::HeadPrefill> Heads(std::int32_t layer) {
+    const std::size_t width = Size(params_.group()) * Size(params_.head_dim);
+    queries_.resize(Size(params_.kv_heads) * Size(window_) * width);
+    std::vector<policy::HeadPrefill> heads(Size(params_.kv_heads));
+    for (std::size_t h = 0; h < heads.size(); ++h) {
+      Rng rng = HeadRng(layer, static_cast<std::int32_t>(h), 0);
+      float* q = queries_.data() + h * Size(window_) * width;
+      std::generate_n(q, Size(window_) * width, [&] { return rng.Normal(); });
+      policy::HeadPrefill& head = heads[h];
+      head.kv_head = static_cast<std::int32_t>(h);
+      head.view = {full_blocks_.data(), positions_.data(), body_, params_.head_dim, runtime_.codec};
+      head.window = {q, width, window_, params_.group(), params_.attention_scale};
+      head.column_mass = even_;
+      head.near_mass = even_;
+      head.query_gram = unit_;
+    }
+    return heads;
+  }
+
+  // Room for the rows of one layer: what touches the pool.
   Status PlaceRows(std::int32_t layer, std::span<const policy::Rows> keep) {
     LayerCache& cache = session_.layers[Size(layer)];
     for (std::size_t h = 0; h < keep.size(); ++h) {
-      if (Status status = PlaceHead(keep[h], cache.heads[h]); !status.ok()) {
+      const policy::Rows all;
+      const bool park = session_.needs.park;
+      if (Status status = PlaceHead(park ? all : keep[h], cache.heads[h]); !status.ok()) {
         return status;
       }
-      if (!cache.indexes.empty()) {
-        // As much as a prefill reserves; Append below then needs no memory.
-        kv::HeadView none = cache.heads[h].view();
-        const std::int32_t behind = tokens_ - body_;
-        const std::int32_t spare = none.rows - behind + session_.max_new_tokens + 1;
-        none.rows = 0;
-        if (Status status = cache.indexes[h].Rebuild(none, spare); !status.ok()) {
-          return status;
+      if (park && !keep[h].all) {
+        cache.hot[h].Set(keep[h].list);
+        for (std::int32_t row = body_; row < tokens_; ++row) {
+          cache.hot[h].Add(row);
         }
       }
     }
@@ -140,23 +174,32 @@ class Filler {
     return {};
   }
 
-  // Writes the rows of one layer and takes them into the indexes, which have room for them.
-  void FillRows(std::int32_t layer) {
+  // Writes the rows of one layer and builds the states over them.
+  Status FillRows(std::int32_t layer, std::span<const policy::Rows> keep) {
     LayerCache& cache = session_.layers[Size(layer)];
+    const std::vector<policy::HeadPrefill> heads = Heads(layer);
     std::vector<Status> statuses(cache.heads.size());
-    runtime_.pool->ParallelFor(params_.kv_heads, [&](std::int64_t h, const ThreadPool::Worker&) {
+    runtime_.pool->ParallelFor(params_.kv_heads, [&](std::int64_t task, const ThreadPool::Worker&) {
+      const auto h = Size(task);
       Rng rng = HeadRng(layer, static_cast<std::int32_t>(h), 1);
-      kv::HeadStore& head = cache.heads[Size(h)];
+      kv::HeadStore& head = cache.heads[h];
       for (std::int32_t row = 0; row < head.rows(); ++row) {
         std::memcpy(head.MutableRow(row), pattern_.data() + rng.Below(kPatternRows) * row_bytes_,
                     row_bytes_);
       }
-      if (!cache.indexes.empty()) {
-        statuses[Size(h)] = cache.indexes[Size(h)].Append(head.view());
+      if (cache.states[h] != nullptr) {
+        statuses[h] = cache.states[h]->Build({.rows = cache.Slots(h),
+                                              .prefill = &heads[h],
+                                              .keep = &keep[h],
+                                              .spare_rows = session_.max_new_tokens + 1});
       }
     });
-    Check(std::ranges::all_of(statuses, [](const Status& status) { return status.ok(); }),
-          "an index has room for the rows that it was made for");
+    for (const Status& status : statuses) {
+      if (!status.ok()) {
+        return status;
+      }
+    }
+    return {};
   }
 
   const Runtime& runtime_;
@@ -170,7 +213,11 @@ class Filler {
   std::vector<std::byte> pattern_;             // [kPatternRows] stored rows
   std::vector<std::int32_t> positions_;        // [body_]
   std::vector<const std::byte*> full_blocks_;  // blocks of pattern rows
-  std::vector<float> mass_;                    // [kv_head][rows before the window]
+  std::vector<float> queries_;                 // [kv_head][window][group][head_dim]
+  std::vector<float> even_;                    // [body_] ones
+  std::vector<float> unit_;                    // [head_dim][head_dim]
+  std::vector<float> cosines_;                 // [layers] ones
+  std::vector<std::vector<policy::Rows>> kept_;
 };
 
 static_assert(kPatternRows >= kv::kBlockRows, "a block of the full head lies in the pattern");

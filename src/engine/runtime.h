@@ -3,6 +3,7 @@
 #define RKV_ENGINE_RUNTIME_H_
 
 #include <cstdint>
+#include <string>
 
 #include "attention/backend.h"
 #include "base/thread_pool.h"
@@ -20,6 +21,7 @@ struct Runtime {
   kv::Codec codec = kv::Codec::kF16;
   std::int32_t piece_tokens = 1024;
   std::int32_t context = 0;
+  std::string identity;  // names the model for tables that belong to it
 
   const model::HyperParams& params() const { return model->params(); }
 };

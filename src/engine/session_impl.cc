@@ -31,12 +31,14 @@ Status SessionImpl::Rewind(std::int32_t position) {
   if (Status status = CheckUsable(); !status.ok()) {
     return status;
   }
-  if (position < state_.prompt_end || position > state_.position) {
+  const std::int32_t first = std::max(state_.prompt_end, state_.rewind_floor);
+  if (position < first || position > state_.position) {
     return {
         Code::kInvalidArgument,
-        fmt::format("a rewind goes to a position from {} (end of the last prompt) to {} (tokens "
-                    "seen), got {}",
-                    state_.prompt_end, state_.position, position)};
+        fmt::format("a rewind goes to a position from {} ({}) to {} (tokens seen), got {}", first,
+                    first == state_.prompt_end ? "end of the last prompt"
+                                               : "rows were dropped after earlier ones",
+                    state_.position, position)};
   }
   for (LayerCache& cache : state_.layers) {
     for (std::size_t h = 0; h < cache.heads.size(); ++h) {
@@ -46,13 +48,15 @@ Status SessionImpl::Rewind(std::int32_t position) {
            --rows) {
       }
       head.Truncate(rows);
-      if (!cache.indexes.empty()) {
-        cache.indexes[h].Truncate(head.view());
+      cache.hot[h].Truncate(rows);
+      if (cache.states[h] != nullptr) {
+        cache.states[h]->Truncate(cache.Slots(h));
       }
     }
   }
   state_.position = position;
   state_.tokens.resize(static_cast<std::size_t>(position));
+  state_.classes.resize(std::min(state_.classes.size(), state_.tokens.size()));
   return {};
 }
 
@@ -172,22 +176,20 @@ SessionStats SessionImpl::stats() const {
   stats.kv_bytes_peak = std::max(state_.meter.peak_bytes(), state_.shared_peak_bytes);
   stats.kv_bytes_layer = state_.layer_bytes;
   double rows = 0;
+  double parked = 0;
   for (const LayerCache& layer : state_.layers) {
-    for (const kv::HeadStore& head : layer.heads) {
-      rows += head.rows();
+    for (std::size_t h = 0; h < layer.heads.size(); ++h) {
+      rows += layer.heads[h].rows();
+      parked += layer.heads[h].rows() - layer.Slots(h).slots;
     }
   }
   stats.tokens_kept = rows / static_cast<double>(heads);
+  stats.kv_bytes_parked = static_cast<std::size_t>(parked) * row_bytes;
   if (state_.reads.reads > 0) {
     const auto reads = static_cast<double>(state_.reads.reads);
-    stats.tokens_read_per_step = state_.reads.rows / reads;
-    // An estimate counts in rows of 2 * head_dim numbers, which it reads from the index.
-    const std::size_t index_row_bytes = 2 * static_cast<std::size_t>(params.head_dim) *
-                                        kv::CodecBytes(kv::IndexCodec(runtime_.codec));
-    const double bytes =
-        (state_.reads.rows - state_.reads.estimate) * static_cast<double>(row_bytes) +
-        state_.reads.estimate * static_cast<double>(index_row_bytes);
-    stats.kv_bytes_read_per_step = bytes / reads * static_cast<double>(heads);
+    const double bytes = state_.reads.bytes / reads;
+    stats.tokens_read_per_step = bytes / static_cast<double>(row_bytes);
+    stats.kv_bytes_read_per_step = bytes * static_cast<double>(heads);
     stats.dense_share = static_cast<double>(state_.reads.dense) / reads;
   }
   stats.stage_seconds = state_.stage_seconds;

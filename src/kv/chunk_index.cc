@@ -93,36 +93,36 @@ std::size_t ChunkIndex::Bytes(std::int32_t head_dim, Codec codec, std::int32_t c
          CodecBytes(stored);
 }
 
-Status ChunkIndex::Rebuild(const HeadView& head, std::int32_t spare_rows) {
+Status ChunkIndex::Rebuild(const SlotView& rows, std::int32_t spare_rows) {
   Check(spare_rows >= 0, "spare rows out of range");
   meter_->SubIndex(data_.size());
   data_ = Buffer();  // first, so that old and new are never held together
   stride_ = 0;
   rows_ = 0;
-  Status status = Reserve(ChunksFor(std::int64_t{head.rows} + spare_rows, chunk_rows_));
+  Status status = Reserve(ChunksFor(std::int64_t{rows.slots} + spare_rows, chunk_rows_));
   if (status.ok()) {
-    TakeRows(head);
+    TakeRows(rows);
   }
   return status;
 }
 
-Status ChunkIndex::Append(const HeadView& head) {
-  const std::int64_t chunks = ChunksFor(head.rows, chunk_rows_);
+Status ChunkIndex::Append(const SlotView& rows) {
+  const std::int64_t chunks = ChunksFor(rows.slots, chunk_rows_);
   if (chunks > Room()) {
     Status status = Reserve(std::max(chunks, Room() + Room() / 2));
     if (!status.ok()) {
       return status;
     }
   }
-  TakeRows(head);
+  TakeRows(rows);
   return {};
 }
 
-void ChunkIndex::Truncate(const HeadView& head) {
-  Check(head.rows <= rows_, "an index can only forget rows that it has");
-  if (head.rows < rows_) {
-    rows_ = head.rows / chunk_rows_ * chunk_rows_;  // the chunk that is cut is taken in anew
-    TakeRows(head);
+void ChunkIndex::Truncate(const SlotView& rows) {
+  Check(rows.slots <= rows_, "an index can only forget rows that it has");
+  if (rows.slots < rows_) {
+    rows_ = rows.slots / chunk_rows_ * chunk_rows_;  // the chunk that is cut is taken in anew
+    TakeRows(rows);
   }
 }
 
@@ -150,22 +150,22 @@ Status ChunkIndex::Reserve(std::int64_t chunks) {
   return {};
 }
 
-void ChunkIndex::TakeRows(const HeadView& head) {
-  Check(head.head_dim == head_dim_ && head.codec == codec_ && head.rows >= rows_,
+void ChunkIndex::TakeRows(const SlotView& rows) {
+  Check(rows.head.head_dim == head_dim_ && rows.head.codec == codec_ && rows.slots >= rows_,
         "an index follows the rows of one head");
   std::vector<float> key(codec_ == Codec::kQ8 ? static_cast<std::size_t>(head_dim_) : 0);
   std::vector<std::uint16_t> halves(key.size());
-  for (const IndexView index = view(); rows_ < head.rows; ++rows_) {
+  for (const IndexView index = view(); rows_ < rows.slots; ++rows_) {
     switch (codec_) {
       case Codec::kF32:
-        TakeKey<std::uint32_t>(head.Key(rows_), index, rows_, data_.data());
+        TakeKey<std::uint32_t>(rows.Key(rows_), index, rows_, data_.data());
         break;
       case Codec::kF16:
       case Codec::kBf16:
-        TakeKey<std::uint16_t>(head.Key(rows_), index, rows_, data_.data());
+        TakeKey<std::uint16_t>(rows.Key(rows_), index, rows_, data_.data());
         break;
       case Codec::kQ8:
-        DecodeRow(codec_, head.Key(rows_), key);
+        DecodeRow(codec_, rows.Key(rows_), key);
         std::ranges::transform(key, halves.begin(), F32ToF16);
         TakeKey<std::uint16_t>(std::as_bytes(std::span(halves)).data(), index, rows_, data_.data());
         break;

@@ -30,15 +30,17 @@ class ChunkIndex {
   std::int32_t rows() const { return rows_; }
   std::int32_t chunk_rows() const { return chunk_rows_; }
 
-  // Makes the index cover `rows` of `head` from scratch, with room for `spare_rows` more.
+  // A row of the index is a slot of `rows`: of a list of rows it covers those alone.
+
+  // Makes the index cover `rows` from scratch, with room for `spare_rows` more.
   // Errors: kResourceExhausted; the index is then empty. O(rows * head_dim).
-  Status Rebuild(const HeadView& head, std::int32_t spare_rows);
-  // Takes in rows [rows(), head.rows). Grows by half when the room is used up.
+  Status Rebuild(const SlotView& rows, std::int32_t spare_rows);
+  // Takes in slots [rows(), rows.slots). Grows by half when the room is used up.
   // Errors: kResourceExhausted; the index is then as before. O(new rows * head_dim) amortised.
-  Status Append(const HeadView& head);
-  // Forgets the rows from head.rows on; `head` still holds those before. Memory stays allocated.
-  // O(chunk_rows * head_dim). REQUIRES: head.rows <= rows().
-  void Truncate(const HeadView& head);
+  Status Append(const SlotView& rows);
+  // Forgets the slots from rows.slots on; `rows` still holds those before. Memory stays allocated.
+  // O(chunk_rows * head_dim). REQUIRES: rows.slots <= rows().
+  void Truncate(const SlotView& rows);
 
   // Bytes of an index over `rows` rows, as Rebuild(…, spare_rows) allocates them.
   static std::size_t Bytes(std::int32_t head_dim, Codec codec, std::int32_t chunk_rows,
@@ -50,7 +52,7 @@ class ChunkIndex {
   std::int64_t Room() const;
   // Moves the index into a buffer for `chunks` chunks.
   Status Reserve(std::int64_t chunks);
-  void TakeRows(const HeadView& head);
+  void TakeRows(const SlotView& rows);
 
   std::int32_t head_dim_;
   Codec codec_;

@@ -31,6 +31,25 @@ struct HeadView {
   const std::byte* Value(std::int32_t row) const { return Key(row) + value_offset(); }
 };
 
+// Rows of a head by slot: all of them, or those of an ascending list. A list is a view of the
+// store: nothing is copied.
+struct SlotView {
+  HeadView head;
+  const std::int32_t* list = nullptr;  // [slots] rows; null: a slot is a row
+  std::int32_t slots = 0;
+
+  SlotView() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): a head is the view of all its rows
+  SlotView(const HeadView& all) : head(all), slots(all.rows) {}
+  SlotView(const HeadView& of, const std::int32_t* rows, std::int32_t count)
+      : head(of), list(rows), slots(count) {}
+
+  std::int32_t Row(std::int32_t slot) const { return list == nullptr ? slot : list[slot]; }
+  const std::byte* Key(std::int32_t slot) const { return head.Key(Row(slot)); }
+  const std::byte* Value(std::int32_t slot) const { return head.Value(Row(slot)); }
+  std::int32_t Position(std::int32_t slot) const { return head.positions[Row(slot)]; }
+};
+
 // Minimum and maximum of the keys of each chunk, channel-major: one channel of all chunks is one
 // contiguous stream. Chunk b covers rows [b * chunk_rows, min((b + 1) * chunk_rows, rows)).
 // Numbers are stored in IndexCodec of the rows: exact, but of quantised rows rounded to f16.

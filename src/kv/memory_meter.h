@@ -2,13 +2,14 @@
 #ifndef RKV_KV_MEMORY_METER_H_
 #define RKV_KV_MEMORY_METER_H_
 
-#include <algorithm>
+#include <atomic>
 #include <cstddef>
 
 namespace rkv::kv {
 
-// Counts bytes of rows, of their positions and of chunk indexes in one session; the peak is of the
-// sum at one moment. Not thread-safe: stores of one session change on one thread at a time.
+// Counts bytes of rows, of their positions and of indexes in one session; the peak is of the sum at
+// one moment. Thread-safe, as indexes of several heads grow at once; a peak that two threads make
+// together may be missed by what one of them adds.
 class MemoryMeter {
  public:
   void AddRows(std::size_t bytes) { rows_ += bytes, Touch(); }
@@ -25,11 +26,15 @@ class MemoryMeter {
   void ResetPeak() { peak_ = bytes(); }
 
  private:
-  void Touch() { peak_ = std::max(peak_, bytes()); }
+  void Touch() {
+    const std::size_t now = bytes();
+    for (std::size_t peak = peak_; peak < now && !peak_.compare_exchange_weak(peak, now);) {
+    }
+  }
 
-  std::size_t rows_ = 0;
-  std::size_t index_ = 0;
-  std::size_t peak_ = 0;
+  std::atomic<std::size_t> rows_ = 0;
+  std::atomic<std::size_t> index_ = 0;
+  std::atomic<std::size_t> peak_ = 0;
 };
 
 }  // namespace rkv::kv

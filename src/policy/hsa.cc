@@ -1,77 +1,101 @@
-#include <fmt/format.h>
+#include "policy/hsa.h"
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
-#include <string>
-#include <string_view>
 
-#include "policy/hsa_options.h"
+#include "base/check.h"
+#include "policy/budget_split.h"
 #include "policy/methods.h"
+#include "policy/score_blocks.h"
 #include "policy/stages.h"
 
 namespace rkv::policy {
+
+HsaSplit SplitHsa(const HsaOptions& options, const TurnShape& shape) {
+  Check(shape.budget > 0 && shape.head_dim > 0, "a split needs a budget and a head");
+  HsaSplit split;
+  split.c2 = CompressionRatio(shape.capacity, shape.budget);
+  split.k = options.top_k > 0 ? options.top_k : shape.budget / 2;
+  split.chunk_rows = options.chunk_rows;
+  if (split.chunk_rows <= 0) {
+    const double chunk = std::ceil(std::sqrt(split.c2));
+    split.chunk_rows = chunk > split.c2 ? 1 : static_cast<std::int32_t>(chunk);
+  }
+  const double channels = static_cast<double>(shape.head_dim) * split.chunk_rows / split.c2;
+  const double most = shape.head_dim;
+  split.channels = options.top_r > 0 ? options.top_r
+                                     : static_cast<std::int32_t>(std::clamp(channels, 1.0, most));
+  return split;
+}
+
+double HsaEstimate(const HsaSplit& split, std::int32_t rows, std::int32_t head_dim) {
+  return static_cast<double>(rows) / split.chunk_rows * split.channels / (2.0 * head_dim);
+}
+
 namespace {
 
-class Hsa final : public Policy {
+class Hsa final : public Selector {
  public:
-  explicit Hsa(const RocketKvOptions& options) : options_(options) {}
-
-  std::string_view name() const override { return "hsa"; }
-  std::string spec() const override {
-    return fmt::format("hsa:budget={}{}", options_.budget, HsaSpec(options_));
-  }
-
-  Needs needs(const TurnShape& shape) const override {
-    const RocketKvSplit split = SplitBudgetHsa(options_, shape);
-    const bool index = !ReadsAllRows(split, split.capacity, shape.head_dim);
-    return {.chunk_rows = index ? split.chunk_rows : 0,
-            .prefill_last_token = options_.prefill_last_token,
-            .replan = true};
+  void Options(OptionVisitor& options) override {
+    options.Int("topk", options_.top_k, {.low = 1, .high = kMaxTokens, .automatic = true},
+                "rows read exactly per step");
+    options.Int("topr", options_.top_r, {.low = 1, .high = 4096, .automatic = true},
+                "channels that the estimate reads, at most the head dimension");
+    options.Int("page_size", options_.chunk_rows, {.low = 1, .high = kMaxTokens, .automatic = true},
+                "rows of a chunk");
   }
 
   Status CheckShape(const TurnShape& shape) const override {
-    return CheckHsaShape(options_, shape);
+    return CheckAtMost("topr", options_.top_r, shape.head_dim, "the model's head dimension");
+  }
+
+  void Explain(const TurnShape& shape, Numbers& out) const override {
+    const HsaSplit split = SplitHsa(options_, shape);
+    out.emplace_back("topk", split.k);
+    out.emplace_back("c2", split.c2);
+    out.emplace_back("page_size", split.chunk_rows);
+    out.emplace_back("topr", split.channels);
+  }
+
+  StepCost Cost(const TurnShape& shape, std::int32_t slots) const override {
+    const HsaSplit split = SplitHsa(options_, shape);
+    return {.estimate = HsaEstimate(split, slots, shape.head_dim),
+            .rows = static_cast<double>(split.k)};
+  }
+
+  std::unique_ptr<HeadState> NewState(const StateShape& shape) const override {
+    return std::make_unique<ChunkState>(shape, shape.turn->head_dim,
+                                        SplitHsa(options_, *shape.turn).chunk_rows);
+  }
+  std::size_t StateBytes(const TurnShape& shape, kv::Codec codec,
+                         std::int64_t rows) const override {
+    return kv::ChunkIndex::Bytes(shape.head_dim, codec, SplitHsa(options_, shape).chunk_rows, rows);
   }
 
   Status Select(const HeadDecode& in, Rows& read) const override {
-    SelectByHsa(SplitBudgetHsa(options_, in.shape), in, read);
+    const HsaSplit split = SplitHsa(options_, *in.shape);
+    const kv::IndexView index = static_cast<const ChunkState&>(*in.state).view();
+    Scratch::Frame frame(*in.scratch);
+    const std::span<float> u = ScoreChunks(in, index, split.channels, frame, read);
+    ExpandChunks(*in.backend, u, index.chunk_rows, in.rows.slots, split.k, read.list, *in.scratch);
+    read.all = false;
     return {};
   }
 
-  std::vector<std::pair<std::string, double>> Explain(const TurnShape& shape) const override {
-    const RocketKvSplit split = SplitBudgetHsa(options_, shape);
-    std::vector<std::pair<std::string, double>> out = {{"c", split.c},
-                                                       {"rows_kept", shape.prompt_tokens}};
-    ExplainHsa(split, split.capacity, shape.head_dim, out);
-    return out;
-  }
-
  private:
-  RocketKvOptions options_;
+  HsaOptions options_;
 };
 
 }  // namespace
 
-PolicyInfo HsaInfo() {
-  PolicyInfo info{.name = "hsa",
-                  .keeps = "everything",
-                  .reads = "topk rows, chosen from chunk minima and maxima in topr channels",
-                  .state = "minimum and maximum key of each chunk: 1/page_size of the cache",
-                  .source = "RocketKV section 3.4 (stage 2 alone), arXiv:2502.14051",
-                  .options = HsaOptionInfos()};
-  info.options.insert(info.options.begin(), BudgetInfo());
-  info.options.push_back(LastTokenInfo());
-  return info;
-}
-
-MadePolicy MakeHsa(const MethodString& given) {
-  RocketKvOptions options;
-  const std::vector<OptionInfo> known = HsaInfo().options;
-  OptionReader reader(given, known);
-  ReadHsaOptions(reader, options);
-  if (!reader.status().ok()) {
-    return reader.status();
-  }
-  return std::unique_ptr<const Policy>(std::make_unique<Hsa>(options));
+Method HsaMethod() {
+  return {.info = {.name = "hsa",
+                   .keeps = "everything",
+                   .reads = "topk rows, chosen from chunk minima and maxima in topr channels",
+                   .state = "minimum and maximum key of each chunk: 1/page_size of the cache",
+                   .source = "RocketKV section 3.4 (stage 2 alone), arXiv:2502.14051"},
+          .make = [] { return Parts{.selector = std::make_unique<Hsa>()}; }};
 }
 
 }  // namespace rkv::policy

@@ -1,29 +1,26 @@
-// The methods that the registry knows: one description and one factory each.
+// The methods that the registry knows: one file and one function each.
 #ifndef RKV_POLICY_METHODS_H_
 #define RKV_POLICY_METHODS_H_
 
 #include <memory>
 
-#include "policy/option_string.h"
+#include "policy/composed.h"
+#include "policy/parts.h"
 #include "policy/policy.h"
-#include "rkv/status.h"
 
 namespace rkv::policy {
 
-// A factory. Errors: kInvalidArgument for unknown options and values out of range.
-using MadePolicy = Result<std::unique_ptr<const Policy>>;
+// How the registry makes a method.
+struct Method {
+  PolicyInfo info;  // without options, which its parts show
+  Parts (*make)();
+};
 
-// Full-KV: nothing is evicted, everything is read (specification 2.10).
-PolicyInfo FullInfo();
-MadePolicy MakeFull(const MethodString& given);
-
-// Hybrid sparse attention alone: nothing is evicted, k rows are read (specification 2.3).
-PolicyInfo HsaInfo();
-MadePolicy MakeHsa(const MethodString& given);
-
-// RocketKV: SnapKV eviction after the prompt, then hybrid sparse attention (specification 2.1).
-PolicyInfo RocketKvInfo();
-MadePolicy MakeRocketKv(const MethodString& given);
+Method FullMethod();        // Full-KV, specification 2.10
+Method RocketKvMethod();    // SnapKV eviction, then hybrid sparse attention, 2.1
+Method RocketKvMtMethod();  // the same over a view that every turn chooses anew, 2.2
+Method HsaMethod();         // hybrid sparse attention alone, 2.3
+Method SnapKvMethod();      // 2.4
 
 }  // namespace rkv::policy
 

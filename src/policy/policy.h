@@ -13,15 +13,29 @@
 #include "attention/backend.h"
 #include "base/scratch.h"
 #include "kv/head_view.h"
+#include "kv/memory_meter.h"
+#include "policy/head_state.h"
 #include "rkv/status.h"
 
 namespace rkv::policy {
 
-// Row indices of one kv_head: all of them, or an ascending unique list.
+// Slots of one kv_head (rows it holds, or of a view of them): all, or ascending unique lists.
 struct Rows {
   bool all = true;
-  std::vector<std::int32_t> list;  // read only when !all
-  double estimate = 0;             // rows' worth of traffic that choosing them took (Select only)
+  std::vector<std::int32_t> list;                // of the whole group; read only when !all
+  std::vector<std::vector<std::int32_t>> heads;  // [group] or empty; instead of `list`
+
+  // Select only. Bytes that choosing took, counted where kernels read them.
+  double estimate_bytes = 0;
+  // Completion: a query head's output becomes share[g] of the attention over its rows and the rest
+  // of mean_value [head_dim] (SparQ). Empty: none.
+  std::vector<float> share;
+  const float* mean_value = nullptr;
+
+  // All slots again; the memory of the lists stays.
+  void Reset();
+  // Slots that head g reads of `slots`; null list when all.
+  attention::RowList Of(std::int32_t g, std::int32_t slots) const;
 };
 
 // What a policy derives its numbers from. Fixed in a session's first turn (specification 2.1 g).
@@ -30,12 +44,36 @@ struct TurnShape {
   std::int32_t max_new_tokens = 0;  // m
   std::int32_t head_dim = 0;        // d
   std::int32_t group = 1;           // G
+  std::int32_t kv_heads = 1;
+  std::int32_t layers = 1;
+  std::string_view model =
+      {};  // names the model that a head table must be of; outlives the session
+
+  // Filled by Policy::Plan.
+  std::int32_t budget = 0;         // t
+  std::int32_t prompt_budget = 0;  // rows of the prompt that a kv_head keeps, on average
+  std::int32_t capacity = 0;       // rows at the end of the answer, on average
+  bool selects = false;            // whether a step will ever read less than what is kept
 };
 
 // What the engine must prepare for the policy.
 struct Needs {
-  std::int32_t window = 0;      // last prompt queries whose attention mass Evict reads; 0 for none
-  std::int32_t chunk_rows = 0;  // keep a ChunkIndex of this chunk length; 0 for none
+  std::int32_t window = 0;  // last prompt queries that Score sees; 0 for none
+  // Attention that rows get from all prompt queries, and its part within a band of so many rows.
+  bool column_mass = false;
+  std::int32_t band = 0;
+  bool query_gram = false;       // sum of q q^T over the prompt
+  bool residual_cosine = false;  // how little a layer's attention turns the residual stream
+  bool token_classes = false;    // special and punctuation tokens
+  // Evict runs after the last layer, for all layers: their full K/V are held meanwhile.
+  bool all_layers = false;
+  // Rows that Evict drops stay in the store for later turns: what it keeps is a view.
+  bool park = false;
+  // Keys that Evict does not list in `exact` are replaced by their projection on so many directions
+  // of the layer's keys before RoPE (ShadowKV). 0: no.
+  std::int32_t key_rank = 0;
+  bool scores_steps = false;  // Select computes something: worth a parallel task
+  bool observes = false;      // Observe is to be called
   // The last prompt token: false, it is fed as the first decode step, so that the window ends
   // before it (RocketKV's accuracy script); true, it belongs to the prefill (its SCBench script).
   bool prefill_last_token = false;
@@ -44,32 +82,46 @@ struct Needs {
   bool replan = false;
 };
 
+enum class TokenClass : std::uint8_t { kWord, kPunctuation, kSpecial };
+
 // One kv_head of a finished layer, before eviction.
 struct HeadPrefill {
-  kv::HeadView view;
-  // [view.rows - window] attention mass of the window on each earlier row, summed over the group;
-  // empty when Needs::window is 0 or the head has no more rows than the window.
-  std::span<const float> mass;
+  std::int32_t kv_head = 0;
+  kv::HeadView view;                   // all rows: those held before and this prompt's
+  attention::WindowQuery window;       // the last min(Needs::window, tokens of this prompt) queries
+  std::span<const float> column_mass;  // [view.rows], Needs::column_mass
+  std::span<const float> near_mass;    // [view.rows], of them what comes from within the band
+  std::span<const float> query_gram;   // [head_dim][head_dim]
+  std::span<const float> scores;       // what Score made of this head; empty in Score itself
+  const HeadState* state = nullptr;    // of the turn before; null in the first
+
+  // Rows before the window, and whether there is anything to score.
+  std::int32_t prefix() const { return view.rows - window.tokens; }
 };
 
 struct LayerPrefill {
   TurnShape shape;
   std::int32_t layer = 0;
-  std::int32_t window =
-      0;  // queries that made up the mass: min(Needs::window, tokens of this prompt)
+  std::int32_t turn_tokens = 0;  // of this prompt
   std::span<const HeadPrefill> heads;
+  std::span<const std::vector<Rows>> earlier;  // what Evict kept of the layers before this one
+  std::span<const float> residual_cosine;      // [layers], with Needs::all_layers
+  std::span<const TokenClass> classes;         // by position
   const attention::Backend* backend = nullptr;
   Scratch* scratch = nullptr;
 };
 
-// One kv_head at one decode step; the current token's row is already the last of the view.
+// One kv_head at one decode step; the current token's row is already the last slot.
 struct HeadDecode {
-  TurnShape shape;
+  const TurnShape* shape = nullptr;
   std::int32_t layer = 0;
-  kv::HeadView view;
-  kv::IndexView index;  // empty (chunk_rows 0) when Needs::chunk_rows is 0
+  std::int32_t kv_head = 0;
+  std::int32_t position = 0;
+  kv::SlotView rows;           // what the method works on
+  HeadState* state = nullptr;  // of NewState; takes in the token's row before Select
   attention::GroupQuery query;
   float scale = 1.0f;
+  std::span<const TokenClass> classes;  // by position
   const attention::Backend* backend = nullptr;
   Scratch* scratch = nullptr;
 };
@@ -82,41 +134,40 @@ class Policy {
   virtual std::string_view name() const = 0;
   // The method string with every option spelled out: parses back to an equal policy.
   virtual std::string spec() const = 0;
-  virtual Needs needs(const TurnShape& shape) const {
-    (void)shape;
-    return {};
-  }
+
+  // The shape with what the budget becomes. Everything below gets a planned shape.
+  virtual TurnShape Plan(const TurnShape& shape) const { return shape; }
   // Errors: kInvalidArgument when the options do not fit the shape (names option, value, range).
-  virtual Status CheckShape(const TurnShape& shape) const {
-    (void)shape;
-    return {};
-  }
-  // Rows of `rows` that one kv_head still holds right after a prompt, for the memory plan.
-  virtual std::int64_t RowsKept(const TurnShape& shape, std::int64_t rows) const {
-    (void)shape;
-    return rows;
-  }
+  virtual Status CheckShape(const TurnShape& shape) const = 0;
+  virtual Needs needs(const TurnShape& shape) const = 0;
+  // Rows of `rows` that one kv_head still holds right after a prompt, on average, and bytes that
+  // its state then takes with `more` rows to come: for the memory plan.
+  virtual std::int64_t RowsKept(const TurnShape& shape, std::int64_t rows) const = 0;
+  virtual std::size_t StateBytes(const TurnShape& shape, kv::Codec codec,
+                                 std::int64_t rows) const = 0;
   // The numbers that the method derives for a shape, as name and value pairs.
-  virtual std::vector<std::pair<std::string, double>> Explain(const TurnShape& shape) const {
-    (void)shape;
-    return {};
-  }
+  virtual std::vector<std::pair<std::string, double>> Explain(const TurnShape& shape) const = 0;
+
+  // State of one (layer, kv_head), or null when the method keeps none.
+  virtual std::unique_ptr<HeadState> NewState(const StateShape& shape) const = 0;
+  // Once a kv_head and layer of a prompt, in parallel: what Evict needs to know of the head.
+  virtual void Score(const LayerPrefill& layer, const HeadPrefill& in,
+                     std::vector<float>& scores) const = 0;
   // Once a layer and turn: fills keep[kv_head] (one per head of `in`, given as "all").
-  virtual Status Evict(const LayerPrefill& in, std::span<Rows> keep) const {
-    (void)in, (void)keep;
-    return {};
-  }
-  // Once a kv_head and step: fills `read` (given as "all", its list's memory reused).
-  virtual Status Select(const HeadDecode& in, Rows& read) const {
-    (void)in, (void)read;
-    return {};
-  }
+  virtual Status Evict(const LayerPrefill& in, std::span<Rows> keep) const = 0;
+  // Once a kv_head and step: fills `read` (given as "all", its lists' memory reused).
+  virtual Status Select(const HeadDecode& in, Rows& read) const = 0;
+  // Once a kv_head and step after attention over `read`, in parallel, where Needs::observes:
+  // `log_sum` [group] is the logarithm of the softmax's denominator. Fills `keep` (given as "all")
+  // with the slots that stay; the engine drops the others and tells the state by Keep.
+  virtual Status Observe(const HeadDecode& in, const Rows& read, std::span<const float> log_sum,
+                         Rows& keep) const = 0;
 };
 
 // One option of a method, for `rkv policies`.
 struct OptionInfo {
   std::string name;
-  std::string default_value;  // "derived" when it follows from the budget
+  std::string default_value;  // "auto" when it follows from the budget
   std::string help;           // meaning and allowed range
 };
 
@@ -126,13 +177,14 @@ struct PolicyInfo {
   std::string reads;   // what a decoded token reads
   std::string state;   // extra memory
   std::string source;  // paper
-  std::vector<OptionInfo> options;
+  std::vector<OptionInfo> options = {};
 };
 
 // All methods, in the order in which they are shown.
 const std::vector<PolicyInfo>& KnownPolicies();
 
-// Creates the method named by `spec`, e.g. "rocketkv:budget=512,window_size=32".
+// Creates the method named by `spec`, e.g. "rocketkv:budget=512,window_size=32", or composed as
+// "evict=snapkv,select=hsa,budget=512" from any method that evicts and any that selects.
 // Errors: kInvalidArgument for an unknown method or option (with the nearest and all names), a
 // value that is no number or out of range (with the range), an option given twice.
 Result<std::unique_ptr<const Policy>> MakePolicy(std::string_view spec);

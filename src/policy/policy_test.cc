@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "policy/composed_state.h"
 #include "policy/stages.h"
+#include "support/policy_layer.h"
 #include "support/random.h"
 
 namespace rkv::policy {
@@ -19,11 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr TurnShape kLong = {.prompt_tokens = 16256, .max_new_tokens = 128, .head_dim = 128};
 
-std::unique_ptr<const Policy> Make(std::string_view spec) {
-  Result<std::unique_ptr<const Policy>> made = MakePolicy(spec);
-  EXPECT_TRUE(made) << spec << ": " << (made ? "" : made.error().message());
-  return made ? *std::move(made) : nullptr;
-}
+const auto Make = test::MakePolicy;
 
 std::string Error(std::string_view spec) {
   const Result<std::unique_ptr<const Policy>> made = MakePolicy(spec);
@@ -36,41 +34,25 @@ std::map<std::string, double> Explained(std::string_view spec, const TurnShape& 
   return {pairs.begin(), pairs.end()};
 }
 
-// One layer with heads of `rows` rows whose mass is random.
-class Layer {
- public:
-  Layer(const TurnShape& shape, std::int32_t rows, std::int32_t window, std::size_t heads) {
-    Rng rng(51);
-    masses_.resize(heads);
-    for (std::vector<float>& mass : masses_) {
-      mass = test::UniformVector(rng, static_cast<std::size_t>(std::max(0, rows - window)));
-      kv::HeadView view;
-      view.rows = rows;
-      view.head_dim = shape.head_dim;
-      heads_.push_back({view, mass});
-    }
-    in_.shape = shape;
-    in_.window = window;
-    in_.heads = heads_;
-  }
+// What `spec` plans for a shape, and what the engine must prepare for it.
+TurnShape Planned(const Policy& policy, const TurnShape& shape) { return policy.Plan(shape); }
+Needs NeedsOf(const Policy& policy, const TurnShape& shape) {
+  return policy.needs(Planned(policy, shape));
+}
+std::int64_t KeptOf(const Policy& policy, const TurnShape& shape) {
+  return policy.RowsKept(Planned(policy, shape), shape.prompt_tokens);
+}
 
-  std::vector<Rows> Evict(const Policy& policy) const {
-    std::vector<Rows> keep(heads_.size());
-    EXPECT_TRUE(policy.Evict(in_, keep).ok());
-    return keep;
-  }
-  const std::vector<float>& mass(std::size_t head) const { return masses_[head]; }
-
- private:
-  std::vector<std::vector<float>> masses_;
-  std::vector<HeadPrefill> heads_;
-  LayerPrefill in_;
+// A layer whose heads got a prompt of `rows` tokens although `shape` planned for another.
+struct Evicted {
+  Evicted(std::string_view spec, const TurnShape& shape, std::int32_t rows)
+      : layer(spec, {.shape = shape}), keep(layer.Prompt(rows)) {}
+  test::PolicyLayer layer;
+  std::vector<Rows> keep;
 };
 
 TEST(KnownPolicies, EveryMethodIsMadeByItsNameAndParsesItsOwnSpec) {
-  std::vector<std::string> names;
   for (const PolicyInfo& info : KnownPolicies()) {
-    names.push_back(info.name);
     const auto policy = Make(info.name);
     EXPECT_EQ(policy->name(), info.name);
     EXPECT_EQ(Make(policy->spec())->spec(), policy->spec());
@@ -78,17 +60,15 @@ TEST(KnownPolicies, EveryMethodIsMadeByItsNameAndParsesItsOwnSpec) {
       EXPECT_FALSE(text.empty()) << info.name;
     }
     for (const OptionInfo& option : info.options) {
-      EXPECT_THAT(policy->spec(), HasSubstr(option.name + "="));
-      EXPECT_FALSE(option.help.empty());
-      if (option.default_value == "derived") {
-        EXPECT_THAT(policy->spec(), HasSubstr(option.name + "=auto"));
-        EXPECT_EQ(Make(info.name + ":" + option.name + "=auto")->spec(), policy->spec());
-      } else {
-        EXPECT_THAT(policy->spec(), HasSubstr(option.name + "=" + option.default_value));
+      if (option.default_value.empty()) {
+        continue;  // none
       }
+      EXPECT_FALSE(option.help.empty());
+      EXPECT_THAT(policy->spec(), HasSubstr(option.name + "=" + option.default_value));
+      EXPECT_EQ(Make(info.name + ":" + option.name + "=" + option.default_value)->spec(),
+                policy->spec());
     }
   }
-  EXPECT_THAT(names, ::testing::ElementsAre("full", "rocketkv", "hsa"));
 }
 
 TEST(MakePolicy, SpecSpellsEveryOptionOut) {
@@ -105,9 +85,10 @@ TEST(MakePolicy, SpecSpellsEveryOptionOut) {
 }
 
 TEST(MakePolicy, UnknownNamesListTheNearestAndAll) {
-  EXPECT_EQ(Error("rocketvk"),
-            "unknown method 'rocketvk'; did you mean 'rocketkv'? known: full, rocketkv, hsa");
-  EXPECT_EQ(Error(""), "unknown method ''; known: full, rocketkv, hsa");
+  EXPECT_THAT(
+      Error("rocketvk"),
+      HasSubstr("unknown method 'rocketvk'; did you mean 'rocketkv'? known: full, rocketkv"));
+  EXPECT_THAT(Error(""), HasSubstr("unknown method ''; known: full, rocketkv"));
   EXPECT_THAT(Error("rocketkv:bugdet=5"),
               HasSubstr("has no option 'bugdet'; did you mean 'budget'?"));
   EXPECT_THAT(Error("hsa:window_size=5"), HasSubstr("method 'hsa' has no option 'window_size'"));
@@ -120,7 +101,8 @@ TEST(MakePolicy, RefusesValuesOutOfRange) {
         "rocketkv:window_size=0", "rocketkv:window_size=4097", "rocketkv:kernel_size=4",
         "rocketkv:kernel_size=-1", "rocketkv:prompt_budget=32", "rocketkv:split=1.5",
         "rocketkv:topk=0", "rocketkv:topr=0", "rocketkv:page_size=0", "rocketkv:last_token=no",
-        "rocketkv:window_size=64,prompt_budget=64", "hsa:budget=1", "hsa:topk=x"}) {
+        "rocketkv:window_size=64,prompt_budget=64", "hsa:budget=1", "hsa:topk=x",
+        "hsa:bypass=0.5"}) {
     EXPECT_THAT(Error(spec), HasSubstr("allowed: ")) << spec;
     EXPECT_THAT(Error(spec), ::testing::Not(HasSubstr("\n")));
   }
@@ -131,71 +113,104 @@ TEST(MakePolicy, RefusesValuesOutOfRange) {
   EXPECT_THAT(Error("rocketkv:"), HasSubstr("name=value"));
 }
 
+TEST(Composed, AnyEvictorGoesWithAnySelector) {
+  const auto policy = Make("evict=snapkv,select=hsa,budget=512");
+  EXPECT_EQ(policy->name(), "compose");
+  EXPECT_THAT(policy->spec(), HasSubstr("evict=snapkv,select=hsa,budget=512,window_size=32,"));
+  EXPECT_EQ(Make(policy->spec())->spec(), policy->spec());
+  EXPECT_EQ(Make("compose:evict=snapkv,select=hsa,budget=512")->spec(), policy->spec());
+  EXPECT_EQ(Make("select=hsa,budget=512")->Explain(Make("select=hsa,budget=512")->Plan(kLong)),
+            Make("hsa:budget=512")->Explain(Make("hsa:budget=512")->Plan(kLong)));
+}
+
+TEST(Composed, RocketKvIsSnapKvAndHsaUnderItsSplit) {
+  const auto composed =
+      Explained("evict=snapkv,select=hsa,budget=512,kernel_size=63,split=auto", kLong);
+  EXPECT_EQ(composed, Explained("rocketkv:budget=512", kLong));
+  EXPECT_EQ(Explained("evict=snapkv,select=hsa,budget=512", kLong).at("alpha"), 0.5);
+}
+
+TEST(Composed, NamesWhatItDoesNotKnow) {
+  EXPECT_THAT(Error("evict=snapvk,select=hsa"),
+              HasSubstr("option 'evict' is 'snapvk', which is none of its methods; did you mean "
+                        "'snapkv'?"));
+  EXPECT_THAT(Error("evict=hsa"), HasSubstr("option 'evict' is 'hsa'"));
+  EXPECT_THAT(Error("evict=snapkv,select=snapkv"), HasSubstr("option 'select' is 'snapkv'"));
+  EXPECT_THAT(Error("budget=5"), HasSubstr("begins with evict=METHOD or select=METHOD"));
+  EXPECT_THAT(Error("evict=snapkv,select=hsa,bugdet=5"), HasSubstr("did you mean 'budget'?"));
+}
+
 TEST(CheckShape, ChannelsMustExistInTheModel) {
+  const auto check = [](const std::string& spec) {
+    const auto policy = Make(spec);
+    return policy->CheckShape(policy->Plan(kLong));
+  };
   for (const std::string name : {"rocketkv", "hsa"}) {
-    EXPECT_TRUE(Make(name)->CheckShape(kLong).ok());
-    EXPECT_TRUE(Make(name + ":topr=128")->CheckShape(kLong).ok());
-    const Status status = Make(name + ":topr=129")->CheckShape(kLong);
+    EXPECT_TRUE(check(name).ok());
+    EXPECT_TRUE(check(name + ":topr=128").ok());
+    const Status status = check(name + ":topr=129");
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_THAT(status.message(), HasSubstr("option 'topr' is '129'"));
     EXPECT_THAT(status.message(), HasSubstr("1 to 128"));
   }
-  EXPECT_TRUE(Make("full")->CheckShape(kLong).ok());
+  EXPECT_TRUE(check("full").ok());
 }
 
 TEST(Full, KeepsAndReadsEverythingAndNeedsNothing) {
-  const auto policy = Make("full");
-  const Needs needs = policy->needs(kLong);
-  EXPECT_EQ(needs.window, 0);
-  EXPECT_EQ(needs.chunk_rows, 0);
-  EXPECT_EQ(policy->RowsKept(kLong, kLong.prompt_tokens), kLong.prompt_tokens);
-  for (const Rows& rows : Layer(kLong, 100, 0, 2).Evict(*policy)) {
-    EXPECT_TRUE(rows.all);
-  }
-  Rows read;
-  EXPECT_TRUE(policy->Select({}, read).ok());
-  EXPECT_TRUE(read.all);
+  test::PolicyLayer layer("full", {.shape = kLong});
+  EXPECT_EQ(layer.needs().window, 0);
+  EXPECT_FALSE(layer.needs().scores_steps);
+  EXPECT_EQ(KeptOf(layer.policy(), kLong), kLong.prompt_tokens);
+  EXPECT_TRUE(layer.Prompt(100)[0].all);
+  EXPECT_TRUE(layer.Step()[0].all);
+  EXPECT_EQ(layer.state(0), nullptr);
 }
 
 TEST(Hsa, EvictsNothing) {
-  const auto policy = Make("hsa:budget=512");
-  EXPECT_EQ(policy->needs(kLong).window, 0);
-  EXPECT_EQ(policy->needs(kLong).chunk_rows, 6);
-  EXPECT_EQ(policy->RowsKept(kLong, kLong.prompt_tokens), kLong.prompt_tokens);
-  EXPECT_TRUE(Layer(kLong, 100, 0, 1).Evict(*policy)[0].all);
+  Evicted evicted("hsa:budget=512", kLong, 100);
+  EXPECT_EQ(evicted.layer.needs().window, 0);
+  EXPECT_TRUE(evicted.layer.needs().scores_steps);
+  EXPECT_EQ(Explained("hsa:budget=512", kLong).at("page_size"), 6);
+  EXPECT_EQ(KeptOf(evicted.layer.policy(), kLong), kLong.prompt_tokens);
+  EXPECT_TRUE(evicted.keep[0].all);
 }
 
 TEST(RocketKv, NeedsWindowAndIndex) {
-  const Needs needs = Make("rocketkv:budget=512")->needs(kLong);
+  const Needs needs = NeedsOf(*Make("rocketkv:budget=512"), kLong);
   EXPECT_EQ(needs.window, 32);
-  EXPECT_EQ(needs.chunk_rows, 3);
+  EXPECT_TRUE(needs.scores_steps);
+  EXPECT_FALSE(needs.park);
   EXPECT_FALSE(needs.prefill_last_token);
-  EXPECT_TRUE(Make("rocketkv:last_token=prefill")->needs(kLong).prefill_last_token);
-  EXPECT_EQ(Make("rocketkv:window_size=128")->needs(kLong).window, 128);
-  EXPECT_EQ(Make("rocketkv:page_size=7")->needs(kLong).chunk_rows, 7);
+  EXPECT_TRUE(NeedsOf(*Make("rocketkv:last_token=prefill"), kLong).prefill_last_token);
+  EXPECT_EQ(NeedsOf(*Make("rocketkv:window_size=128"), kLong).window, 128);
+  test::PolicyLayer layer("rocketkv:budget=512,page_size=7", {.shape = kLong});
+  layer.Prompt(3000);
+  const auto& state = dynamic_cast<const ComposedState&>(*layer.state(0));
+  EXPECT_EQ(dynamic_cast<const ChunkState&>(*state.selector).view().chunk_rows, 7);
 }
 
 TEST(RocketKv, KeepsThePromptBudgetWithTheWindow) {
-  const auto policy = Make("rocketkv:budget=512,last_token=prefill");
-  const Layer layer(kLong, 16256, 32, 3);
-  const std::vector<Rows> keep = layer.Evict(*policy);
-  EXPECT_EQ(policy->RowsKept(kLong, kLong.prompt_tokens), 2768);
-  for (std::size_t h = 0; h < keep.size(); ++h) {
-    ASSERT_FALSE(keep[h].all);
-    EXPECT_EQ(keep[h].list, SnapKvRows(layer.mass(h), 32, 63, 2768));
-    EXPECT_EQ(keep[h].list.size(), 2768u);
-    EXPECT_EQ(keep[h].list[2768 - 32], 16256 - 32);
-    EXPECT_EQ(keep[h].list.back(), 16255);
+  TurnShape shape = kLong;
+  shape.kv_heads = 3;
+  const Evicted evicted("rocketkv:budget=512,last_token=prefill", shape, 16256);
+  EXPECT_EQ(KeptOf(evicted.layer.policy(), kLong), 2768);
+  for (std::size_t h = 0; h < 3; ++h) {
+    const Rows& keep = evicted.keep[h];
+    ASSERT_FALSE(keep.all);
+    EXPECT_EQ(keep.list, SnapKvRows(evicted.layer.scores(h), 32, 63, 2768));
+    EXPECT_EQ(keep.list.size(), 2768u);
+    EXPECT_EQ(keep.list[2768 - 32], 16256 - 32);
+    EXPECT_EQ(keep.list.back(), 16255);
   }
 }
 
 TEST(RocketKv, EvictsOnlyAboveThePromptBudget) {
-  const auto policy = Make("rocketkv:budget=64,window_size=8,prompt_budget=50");
-  for (const std::int32_t rows : {0, 1, 7, 8, 9, 49, 50, 51, 52, 300}) {
+  for (const std::int32_t rows : {1, 7, 8, 9, 49, 50, 51, 52, 300}) {
     const TurnShape shape = {.prompt_tokens = rows, .max_new_tokens = 16, .head_dim = 64};
-    const Rows keep = Layer(shape, rows, std::min(8, rows), 1).Evict(*policy)[0];
+    const Evicted evicted("rocketkv:budget=64,window_size=8,prompt_budget=50", shape, rows);
+    const Rows& keep = evicted.keep[0];
     EXPECT_EQ(keep.all, rows <= 50) << rows;
-    EXPECT_EQ(policy->RowsKept(shape, shape.prompt_tokens), std::min(rows, 50));
+    EXPECT_EQ(KeptOf(evicted.layer.policy(), shape), std::min(rows, 50));
     if (!keep.all) {
       EXPECT_EQ(keep.list.size(), 50u);
       EXPECT_TRUE(std::is_sorted(keep.list.begin(), keep.list.end()));
@@ -204,46 +219,64 @@ TEST(RocketKv, EvictsOnlyAboveThePromptBudget) {
 }
 
 TEST(RocketKv, ALaterTurnCompetesForTheFirstTurnsPromptBudget) {
-  const auto policy = Make("rocketkv:budget=512");
   // Survivors, generated rows and a new prompt of 5 tokens, so that the window has 5 queries.
-  const Layer layer(kLong, 2768 + 128 + 5, 5, 1);
-  const Rows keep = layer.Evict(*policy)[0];
-  EXPECT_EQ(keep.list, SnapKvRows(layer.mass(0), 5, 63, 2768));
+  Evicted evicted("rocketkv:budget=512", kLong, 2768 + 128);
+  EXPECT_EQ(evicted.keep[0].list.size(), 2768u);
+  for (int i = 0; i < 128; ++i) {
+    evicted.layer.Append();
+  }
+  const Rows keep = evicted.layer.Prompt(5)[0];
+  EXPECT_EQ(keep.list, SnapKvRows(evicted.layer.scores(0), 5, 63, 2768));
   EXPECT_EQ(keep.list.size(), 2768u);
 }
 
 TEST(RocketKv, AShortFirstPromptDoesNotStarveLaterTurns) {
   // The budget of the first turn's formula is its 20 tokens, but k = 512 rows are read anyway.
   const TurnShape shape = {.prompt_tokens = 20, .max_new_tokens = 64, .head_dim = 64};
-  const auto policy = Make("rocketkv:budget=1024");
-  EXPECT_TRUE(Layer(shape, 512, 32, 1).Evict(*policy)[0].all);
-  EXPECT_EQ(Layer(shape, 513, 32, 1).Evict(*policy)[0].list.size(), 512u);
+  EXPECT_TRUE(Evicted("rocketkv:budget=1024", shape, 512).keep[0].all);
+  EXPECT_EQ(Evicted("rocketkv:budget=1024", shape, 513).keep[0].list.size(), 512u);
   // A given budget is taken at its word, a small k still leaves room for the window.
-  EXPECT_EQ(Layer(shape, 513, 32, 1).Evict(*Make("rocketkv:prompt_budget=40"))[0].list.size(), 40u);
-  EXPECT_EQ(Layer(shape, 513, 32, 1).Evict(*Make("rocketkv:budget=16"))[0].list.size(), 33u);
+  EXPECT_EQ(Evicted("rocketkv:prompt_budget=40", shape, 513).keep[0].list.size(), 40u);
+  EXPECT_EQ(Evicted("rocketkv:budget=16", shape, 513).keep[0].list.size(), 33u);
+}
+
+TEST(RocketKvMt, KeepsAllRowsAndViewsThoseOfRocketKv) {
+  const TurnShape shape = {.prompt_tokens = 900, .max_new_tokens = 16, .head_dim = 64, .group = 2};
+  Evicted plain("rocketkv:budget=64,window_size=128", shape, 900);
+  Evicted multi("rocketkv-mt:budget=64", shape, 900);
+  EXPECT_TRUE(multi.layer.needs().park);
+  EXPECT_EQ(multi.keep[0].list, plain.keep[0].list);
+  EXPECT_EQ(multi.layer.head(0).rows(), 900);
+  EXPECT_EQ(multi.layer.slots(0).slots, plain.layer.head(0).rows());
+  EXPECT_EQ(KeptOf(multi.layer.policy(), shape), 900);
+  for (int i = 0; i < 20; ++i) {  // the first turn reads what rocketkv reads
+    const Rows a = plain.layer.Step()[0];
+    const Rows b = multi.layer.Step()[0];
+    ASSERT_EQ(a.all, b.all);
+    ASSERT_EQ(a.list, b.list);
+    ASSERT_EQ(a.estimate_bytes, b.estimate_bytes);
+  }
+  // A later turn chooses among all rows again.
+  const Rows again = multi.layer.Prompt(40)[0];
+  EXPECT_EQ(multi.layer.head(0).rows(), 960);
+  EXPECT_FALSE(std::ranges::includes(plain.keep[0].list, again.list));
 }
 
 TEST(DenseBypass, ABudgetOfTwiceTheLengthEvictsNothingAndBuildsNoIndex) {
   Rng rng(52);
   for (int i = 0; i < 300; ++i) {
-    const TurnShape shape = {.prompt_tokens = test::IntBetween(rng, 0, 3000),
-                             .max_new_tokens = test::IntBetween(rng, 0, 500),
-                             .head_dim = 64};
+    const TurnShape shape = {.prompt_tokens = test::IntBetween(rng, 1, 400),
+                             .max_new_tokens = test::IntBetween(rng, 1, 500),
+                             .head_dim = 8};
     const std::int32_t length = shape.prompt_tokens + shape.max_new_tokens;
-    for (const std::string name : {"rocketkv", "hsa"}) {
+    for (const std::string name : {"rocketkv", "hsa", "rocketkv-mt"}) {
       const std::int32_t budget = std::max(16, 2 * length);
-      const auto policy = Make(name + ":budget=" + std::to_string(budget));
-      EXPECT_EQ(policy->needs(shape).chunk_rows, 0);
-      EXPECT_EQ(policy->RowsKept(shape, shape.prompt_tokens), shape.prompt_tokens);
-      const Layer layer(shape, shape.prompt_tokens, std::min(32, shape.prompt_tokens), 1);
-      EXPECT_TRUE(layer.Evict(*policy)[0].all);
-      HeadDecode step;
-      step.shape = shape;
-      step.view.rows = length;
-      step.view.head_dim = 64;
-      Rows read{.all = false, .list = {}};
-      EXPECT_TRUE(policy->Select(step, read).ok());
-      EXPECT_TRUE(read.all);
+      Evicted evicted(name + ":budget=" + std::to_string(budget), shape, shape.prompt_tokens);
+      EXPECT_FALSE(evicted.layer.shape().selects);
+      EXPECT_EQ(evicted.layer.state(0), nullptr);
+      EXPECT_EQ(KeptOf(evicted.layer.policy(), shape), shape.prompt_tokens);
+      EXPECT_TRUE(evicted.keep[0].all);
+      EXPECT_TRUE(evicted.layer.Step()[0].all);
     }
   }
 }
@@ -256,11 +289,11 @@ TEST(DenseBypass, NoIndexExactlyWhenTheLastStepStillReadsAll) {
       // less than a fifth of what they read up to 53.
       for (const auto& [bypass, limit] : {std::pair("1", 32), std::pair("1.25", 53)}) {
         const std::string spec = name + ":budget=32,page_size=1,topr=64,bypass=" + bypass;
-        const auto policy = Make(spec);
         const auto explained = Explained(spec, shape);
         const bool all = explained.at("max_rows") <= limit;
         EXPECT_EQ(explained.at("reads_all"), all ? 1.0 : 0.0) << spec << ' ' << rows;
-        EXPECT_EQ(policy->needs(shape).chunk_rows, all ? 0 : 1) << spec << ' ' << rows;
+        EXPECT_EQ(test::PolicyLayer(spec, {.shape = shape}).state(0) == nullptr, all)
+            << spec << ' ' << rows;
       }
     }
   }

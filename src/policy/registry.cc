@@ -2,32 +2,114 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <utility>
 
+#include "policy/composed.h"
 #include "policy/methods.h"
+#include "policy/option_string.h"
+#include "policy/parts.h"
 #include "policy/policy.h"
 
 namespace rkv::policy {
 namespace {
 
-struct Method {
-  PolicyInfo (*info)();
-  MadePolicy (*make)(const MethodString& given);
+// A new method is one line here and one file.
+constexpr std::array kMethods = {
+    FullMethod, RocketKvMethod, RocketKvMtMethod, HsaMethod, SnapKvMethod,
 };
 
-// A new method is one line here and one file.
-constexpr std::array<Method, 3> kMethods = {{
-    {FullInfo, MakeFull},
-    {RocketKvInfo, MakeRocketKv},
-    {HsaInfo, MakeHsa},
-}};
+std::vector<std::string_view> Names() {
+  std::vector<std::string_view> names;
+  for (const PolicyInfo& info : KnownPolicies()) {
+    names.emplace_back(info.name);
+  }
+  return names;
+}
+
+Result<std::unique_ptr<const Policy>> Read(std::string_view name, std::string prefix, Parts parts,
+                                           const MethodString& given) {
+  auto policy = std::make_unique<ComposedPolicy>(name, std::move(prefix), std::move(parts));
+  OptionReader reader(given);
+  policy->Options(reader);
+  if (Status status = reader.Finish(); !status.ok()) {
+    return status;
+  }
+  policy->FixSpec();
+  return std::unique_ptr<const Policy>(std::move(policy));
+}
+
+// Takes option `name` out of `given`; empty when it is not there.
+std::string Take(MethodString& given, std::string_view name) {
+  const auto found = std::ranges::find_if(
+      given.options, [&](const MethodString::Option& option) { return option.name == name; });
+  if (found == given.options.end()) {
+    return {};
+  }
+  std::string value = std::move(found->value);
+  given.options.erase(found);
+  return value;
+}
+
+// The half of method `name` that `half` points at. Errors: no such method has it.
+template <class Half>
+Result<Half> HalfOf(std::string_view option, const std::string& name, Half Parts::*half) {
+  std::vector<std::string_view> able;
+  for (std::size_t i = 0; i < kMethods.size(); ++i) {
+    Parts parts = kMethods[i]().make();
+    const bool both = parts.evictor != nullptr && parts.selector != nullptr;
+    if (both || parts.*half == nullptr) {
+      continue;
+    }
+    able.push_back(KnownPolicies()[i].name);
+    if (able.back() == name) {
+      return std::move(parts.*half);
+    }
+  }
+  return Status(Code::kInvalidArgument,
+                fmt::format("option '{}' is '{}', which is none of its methods{}", option, name,
+                            NearestAndAll(name, able)));
+}
+
+Result<std::unique_ptr<const Policy>> Compose(MethodString given) {
+  const std::string evict = Take(given, "evict");
+  const std::string select = Take(given, "select");
+  if (evict.empty() && select.empty()) {
+    return Status(Code::kInvalidArgument,
+                  "a method string without a name begins with evict=METHOD or select=METHOD");
+  }
+  Parts parts;
+  std::string prefix;
+  if (!evict.empty()) {
+    auto evictor = HalfOf("evict", evict, &Parts::evictor);
+    if (!evictor) {
+      return evictor.error();
+    }
+    parts.evictor = *std::move(evictor);
+    prefix = "evict=" + evict;
+  }
+  if (!select.empty()) {
+    auto selector = HalfOf("select", select, &Parts::selector);
+    if (!selector) {
+      return selector.error();
+    }
+    parts.selector = *std::move(selector);
+    prefix += (prefix.empty() ? "select=" : ",select=") + select;
+  }
+  return Read(kComposed, std::move(prefix), std::move(parts), given);
+}
 
 }  // namespace
 
 const std::vector<PolicyInfo>& KnownPolicies() {
   static const std::vector<PolicyInfo> known = [] {
     std::vector<PolicyInfo> out;
-    for (const Method& method : kMethods) {
-      out.push_back(method.info());
+    for (const auto& method : kMethods) {
+      Method made = method();
+      OptionLister lister;
+      ComposedPolicy(made.info.name, made.info.name, made.make()).Options(lister);
+      made.info.options = std::move(lister.options);
+      out.push_back(std::move(made.info));
     }
     return out;
   }();
@@ -35,25 +117,26 @@ const std::vector<PolicyInfo>& KnownPolicies() {
 }
 
 Result<std::unique_ptr<const Policy>> MakePolicy(std::string_view spec) {
-  const Result<MethodString> given = ParseMethodString(spec);
+  Result<MethodString> given = ParseMethodString(spec);
   if (!given) {
     return given.error();
   }
-  std::vector<std::string_view> names;
-  for (const PolicyInfo& info : KnownPolicies()) {
-    names.emplace_back(info.name);
+  if (given->method == kComposed) {
+    return Compose(*std::move(given));
   }
-  const auto found = std::find(names.begin(), names.end(), given->method);
+  const std::vector<std::string_view> names = Names();
+  const auto found = std::ranges::find(names, std::string_view(given->method));
   if (found == names.end()) {
     return Status(Code::kInvalidArgument, fmt::format("unknown method '{}'{}", given->method,
                                                       NearestAndAll(given->method, names)));
   }
-  return kMethods[static_cast<std::size_t>(found - names.begin())].make(*given);
+  const auto index = static_cast<std::size_t>(found - names.begin());
+  return Read(*found, std::string(*found), kMethods[index]().make(), *given);
 }
 
 std::vector<std::pair<std::string, double>> ExplainPolicy(const Policy& policy,
                                                           const TurnShape& shape) {
-  return policy.Explain(shape);
+  return policy.Explain(policy.Plan(shape));
 }
 
 }  // namespace rkv::policy

@@ -93,22 +93,4 @@ void ExpandChunks(const attention::Backend& backend, std::span<const float> u,
   }
 }
 
-bool ReadsAllRows(const RocketKvSplit& split, std::int32_t rows, std::int32_t head_dim) {
-  return split.k >= rows || split.bypass * HsaTraffic(split, rows, head_dim) >= rows;
-}
-
-void SelectByHsa(const RocketKvSplit& split, const HeadDecode& in, Rows& read) {
-  read.all = in.index.chunk_rows == 0 || ReadsAllRows(split, in.view.rows, in.view.head_dim);
-  if (read.all) {
-    return;
-  }
-  Check(in.index.rows == in.view.rows, "the chunk index must cover every row");
-  Scratch::Frame frame(*in.scratch);
-  const auto chunks = static_cast<std::size_t>(in.index.chunks());
-  const std::span<float> u(frame.Array<float>(chunks), chunks);
-  in.backend->chunk_scores(in.query, in.index, split.channels, u, *in.scratch);
-  ExpandChunks(*in.backend, u, in.index.chunk_rows, in.view.rows, split.k, read.list, *in.scratch);
-  read.estimate = HsaTraffic(split, in.view.rows, in.view.head_dim) - split.k;
-}
-
 }  // namespace rkv::policy

@@ -1,4 +1,4 @@
-// The two stages of RocketKV as functions, shared by every method that composes them.
+// How scores become rows: pooled row scores after a prompt, chunk scores at a step.
 #ifndef RKV_POLICY_STAGES_H_
 #define RKV_POLICY_STAGES_H_
 
@@ -8,8 +8,6 @@
 
 #include "attention/backend.h"
 #include "base/scratch.h"
-#include "policy/policy.h"
-#include "policy/rocketkv_split.h"
 
 namespace rkv::policy {
 
@@ -27,17 +25,6 @@ std::vector<std::int32_t> SnapKvRows(std::span<const float> mass, std::int32_t w
 void ExpandChunks(const attention::Backend& backend, std::span<const float> u,
                   std::int32_t chunk_rows, std::int32_t rows, std::int32_t k,
                   std::vector<std::int32_t>& out, Scratch& scratch);
-
-// Dense bypass: whether a step over `rows` rows reads them all, because k covers them or because
-// all rows take no longer than choosing: they are at most split.bypass times the rows' worth that
-// the estimate and k rows move. Once false, false for more rows.
-// Source: policy specification 0.2.6 and U2.
-bool ReadsAllRows(const RocketKvSplit& split, std::int32_t rows, std::int32_t head_dim);
-
-// Stage 2 of one kv_head at one step: chunk scores, then the best k rows; all rows under the dense
-// bypass, and when the engine keeps no index because `needs` asked for none.
-// Source: policy specification 2.1, stage 2.
-void SelectByHsa(const RocketKvSplit& split, const HeadDecode& in, Rows& read);
 
 }  // namespace rkv::policy
 

@@ -9,8 +9,6 @@
 #include <numeric>
 #include <vector>
 
-#include "kv/chunk_index.h"
-#include "kv/head_store.h"
 #include "support/random.h"
 
 namespace rkv::policy {
@@ -178,116 +176,6 @@ TEST(ExpandChunks, LargerKContainsSmallerK) {
     ASSERT_TRUE(std::includes(rows.begin(), rows.end(), before.begin(), before.end()));
     before = rows;
   }
-}
-
-TEST(ReadsAllRows, WhenKCoversTheRowsOrTheEstimateSavesNothing) {
-  const RocketKvSplit split{.k = 100, .chunk_rows = 2, .channels = 64};
-  EXPECT_TRUE(ReadsAllRows(split, 0, 64));
-  EXPECT_TRUE(ReadsAllRows(split, 100, 64));
-  EXPECT_TRUE(ReadsAllRows(split, 133, 64));  // 133 / 4 + 100 = 133.25
-  EXPECT_FALSE(ReadsAllRows(split, 134, 64));
-}
-
-TEST(ReadsAllRows, WhileTheyAreAtMostBypassTimesTheTraffic) {
-  RocketKvSplit split{.k = 100, .chunk_rows = 2, .channels = 64, .bypass = 1.6};
-  EXPECT_TRUE(ReadsAllRows(split, 266, 64));  // 1.6 (266 / 4 + 100) = 266.4
-  EXPECT_FALSE(ReadsAllRows(split, 267, 64));
-  split.bypass = 4;  // with so much to estimate, always
-  EXPECT_TRUE(ReadsAllRows(split, 1 << 20, 64));
-}
-
-// One kv_head with random rows and its index, for SelectByHsa.
-class SelectByHsaTest : public ::testing::Test {
- protected:
-  static constexpr std::int32_t kDim = 32;
-  static constexpr std::int32_t kGroup = 2;
-
-  void Fill(std::int32_t rows, std::int32_t chunk_rows) {
-    ASSERT_TRUE(store_.Extend(rows, 0));
-    for (std::int32_t row = 0; row < rows; ++row) {
-      store_.WriteRow(row, test::NormalVector(rng_, kDim), test::NormalVector(rng_, kDim));
-    }
-    index_ = std::make_unique<kv::ChunkIndex>(kDim, kv::Codec::kF32, chunk_rows, meter_);
-    ASSERT_TRUE(index_->Append(store_.view()).ok());
-  }
-
-  HeadDecode Step() {
-    HeadDecode in;
-    in.view = store_.view();
-    in.index = index_->view();
-    in.query = {query_.data(), kGroup};
-    in.scale = 1.0f / std::sqrt(static_cast<float>(kDim));
-    in.backend = &attention::RefBackend();
-    in.scratch = &scratch_;
-    return in;
-  }
-
-  Rng rng_{45};
-  kv::BlockPool pool_{kv::HeadStore::BlockBytes(kDim, kv::Codec::kF32)};
-  kv::MemoryMeter meter_;
-  kv::HeadStore store_{kDim, kv::Codec::kF32, pool_, meter_};
-  std::unique_ptr<kv::ChunkIndex> index_;
-  std::vector<float> query_ = test::NormalVector(rng_, kGroup* kDim);
-  Scratch scratch_;
-};
-
-TEST_F(SelectByHsaTest, ReadsTheBestRowsByChunkScore) {
-  Fill(301, 3);
-  const RocketKvSplit split{.k = 40, .chunk_rows = 3, .channels = 8};
-  Rows read;
-  SelectByHsa(split, Step(), read);
-  ASSERT_FALSE(read.all);
-  std::vector<float> u(101);
-  attention::RefBackend().chunk_scores({query_.data(), kGroup}, index_->view(), 8, u, scratch_);
-  EXPECT_EQ(read.list, BestRows(u, 3, 301, 40));
-}
-
-TEST_F(SelectByHsaTest, WholeChannelsOfSingleRowsFindTheExactBest) {
-  Fill(200, 1);
-  const RocketKvSplit split{.k = 20, .chunk_rows = 1, .channels = kDim};
-  Rows read;
-  SelectByHsa(split, Step(), read);
-  // Group-level Exact-TopK: softmax of every head, summed over the group, in double.
-  std::vector<double> sum(200, 0.0);
-  std::vector<float> key(kDim);
-  for (std::int32_t h = 0; h < kGroup; ++h) {
-    std::vector<double> weight(200);
-    for (std::int32_t row = 0; row < 200; ++row) {
-      kv::DecodeRow(kv::Codec::kF32, store_.view().Key(row), key);
-      double dot = 0;
-      for (std::size_t x = 0; x < key.size(); ++x) {
-        dot += static_cast<double>(key[x]) * query_[static_cast<std::size_t>(h * kDim) + x];
-      }
-      weight[static_cast<std::size_t>(row)] = std::exp(dot / std::sqrt(kDim));
-    }
-    const double norm = std::accumulate(weight.begin(), weight.end(), 0.0);
-    for (std::size_t row = 0; row < sum.size(); ++row) {
-      sum[row] += weight[row] / norm;
-    }
-  }
-  List order(200);
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    return sum[static_cast<std::size_t>(a)] > sum[static_cast<std::size_t>(b)];
-  });
-  order.resize(20);
-  std::sort(order.begin(), order.end());
-  EXPECT_EQ(read.list, order);
-}
-
-TEST_F(SelectByHsaTest, ReadsAllUnderTheBypassOrWithoutAnIndex) {
-  Fill(100, 2);
-  Rows read{.all = false, .list = {1, 2}};
-  SelectByHsa({.k = 100, .chunk_rows = 2, .channels = 8}, Step(), read);
-  EXPECT_TRUE(read.all);
-  read.all = false;
-  HeadDecode without_index = Step();
-  without_index.index = {};
-  SelectByHsa({.k = 10, .chunk_rows = 2, .channels = 8}, without_index, read);
-  EXPECT_TRUE(read.all);
-  SelectByHsa({.k = 10, .chunk_rows = 2, .channels = 8}, Step(), read);
-  EXPECT_FALSE(read.all);
-  EXPECT_EQ(read.list.size(), 10u);
 }
 
 }  // namespace

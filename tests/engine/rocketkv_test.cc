@@ -8,7 +8,7 @@
 
 #include "engine/prefill.h"
 #include "engine/session_impl.h"
-#include "policy/rocketkv_split.h"
+#include "policy/budget_split.h"
 #include "support/distribution.h"
 #include "support/replayed_session.h"
 #include "support/tiny_engine.h"
@@ -49,8 +49,8 @@ TEST(RocketKv, KeepsThePromptBudgetWithTheWindowAndEveryGeneratedRow) {
     const std::span<const Token> all(tokens);
     const auto session = NewSession(*engine, "rocketkv:budget=64", 16);
     Trace(*engine, *session, all.first(static_cast<std::size_t>(length)), all.last(6));
-    const policy::RocketKvSplit split = policy::SplitBudget(
-        {.budget = 64},
+    const policy::BudgetSplit split = policy::SplitBudget(
+        {.budget = 64, .least_rows = 33},
         {.prompt_tokens = length, .max_new_tokens = 16, .head_dim = 64, .group = 3});
     for (std::int32_t layer = 0; layer < engine->model().layers; ++layer) {
       const std::vector<std::int32_t> kept = session->KeptPositions(layer, 0);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "policy/policy.h"
+#include "support/forwarding_policy.h"
 
 namespace rkv::test {
 
@@ -30,27 +31,16 @@ struct Disagreement {
 };
 
 // Records into *record, or imposes *replay and counts into *disagreement.
-class ReplayPolicy final : public policy::Policy {
+class ReplayPolicy final : public ForwardingPolicy {
  public:
   ReplayPolicy(std::unique_ptr<const policy::Policy> inner, Choices* record)
-      : inner_(std::move(inner)), record_(record) {}
+      : ForwardingPolicy(std::move(inner)), record_(record) {}
   ReplayPolicy(std::unique_ptr<const policy::Policy> inner, const Choices* replay,
                Disagreement* disagreement)
-      : inner_(std::move(inner)), replay_(replay), disagreement_(disagreement) {}
+      : ForwardingPolicy(std::move(inner)), replay_(replay), disagreement_(disagreement) {}
 
-  std::string_view name() const override { return inner_->name(); }
-  std::string spec() const override { return inner_->spec(); }
-  policy::Needs needs(const policy::TurnShape& shape) const override {
-    return inner_->needs(shape);
-  }
-  Status CheckShape(const policy::TurnShape& shape) const override {
-    return inner_->CheckShape(shape);
-  }
-  std::int64_t RowsKept(const policy::TurnShape& shape, std::int64_t rows) const override {
-    return inner_->RowsKept(shape, rows);
-  }
   Status Evict(const policy::LayerPrefill& in, std::span<policy::Rows> keep) const override {
-    Status status = inner_->Evict(in, keep);
+    Status status = inner().Evict(in, keep);
     for (policy::Rows& rows : keep) {
       Settle(rows, record_ ? &record_->evict : nullptr, replay_ ? &replay_->evict : nullptr,
              &evict_calls_);
@@ -58,7 +48,7 @@ class ReplayPolicy final : public policy::Policy {
     return status;
   }
   Status Select(const policy::HeadDecode& in, policy::Rows& read) const override {
-    Status status = inner_->Select(in, read);
+    Status status = inner().Select(in, read);
     Settle(read, record_ ? &record_->select : nullptr, replay_ ? &replay_->select : nullptr,
            &select_calls_);
     return status;
@@ -83,7 +73,6 @@ class ReplayPolicy final : public policy::Policy {
     rows = imposed;
   }
 
-  std::unique_ptr<const policy::Policy> inner_;
   Choices* record_ = nullptr;
   const Choices* replay_ = nullptr;
   Disagreement* disagreement_ = nullptr;

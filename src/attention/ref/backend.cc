@@ -10,7 +10,9 @@ const Backend& RefBackend() {
       .store_rows = ref::StoreRows,
       .prefill_tile = ref::PrefillTileRows,
       .decode_rows = ref::DecodeRows,
+      .score_rows = ref::ScoreRows,
       .window_mass = ref::WindowMass,
+      .column_mass = ref::ColumnMass,
       .chunk_scores = ref::ChunkScores,
       .top_k = ref::TopK,
   };

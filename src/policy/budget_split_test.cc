@@ -1,13 +1,30 @@
-#include "policy/rocketkv_split.h"
+#include "policy/budget_split.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "policy/hsa.h"
 #include "support/random.h"
 
 namespace rkv::policy {
 namespace {
+
+// Both stages of RocketKV for a shape: the split, then what HSA makes of the capacity it leaves.
+struct Both {
+  BudgetSplit first;
+  HsaSplit second;
+};
+
+Both Split(SplitOptions options, const TurnShape& shape, const HsaOptions& hsa = {}) {
+  options.least_rows = 33;
+  Both both{.first = SplitBudget(options, shape), .second = {}};
+  TurnShape planned = shape;
+  planned.budget = options.budget;
+  planned.capacity = both.first.capacity;
+  both.second = SplitHsa(hsa, planned);
+  return both;
+}
 
 struct Row {
   std::int32_t tokens, budget, new_tokens, capacity;
@@ -35,21 +52,21 @@ TEST(SplitBudget, GivesTheCheckValuesOfTheSpecification) {
     const TurnShape shape = {.prompt_tokens = row.tokens - row.new_tokens,
                              .max_new_tokens = row.new_tokens,
                              .head_dim = 128};
-    const RocketKvSplit split = SplitBudget({.budget = row.budget}, shape);
-    EXPECT_NEAR(split.c, row.c, 0.05);
-    EXPECT_NEAR(split.alpha, row.alpha, 5e-5);
-    EXPECT_EQ(split.capacity, row.capacity);
-    EXPECT_EQ(split.prompt_budget, row.prompt_budget);
-    EXPECT_EQ(split.k, row.k);
-    EXPECT_NEAR(split.c2, row.c2, 1e-3);
-    EXPECT_EQ(split.chunk_rows, row.chunk_rows);
-    EXPECT_EQ(split.channels, row.channels);
-    EXPECT_NEAR(HsaTraffic(split, split.capacity, 128) - split.k, row.estimate,
+    const auto [first, second] = Split({.budget = row.budget}, shape);
+    EXPECT_NEAR(first.c, row.c, 0.05);
+    EXPECT_NEAR(first.alpha, row.alpha, 5e-5);
+    EXPECT_EQ(first.capacity, row.capacity);
+    EXPECT_EQ(first.prompt_budget, row.prompt_budget);
+    EXPECT_EQ(second.k, row.k);
+    EXPECT_NEAR(second.c2, row.c2, 1e-3);
+    EXPECT_EQ(second.chunk_rows, row.chunk_rows);
+    EXPECT_EQ(second.channels, row.channels);
+    EXPECT_NEAR(HsaEstimate(second, first.capacity, 128), row.estimate,
                 row.estimate > 1000 ? 0.5 : 0.06);
   }
 }
 
-TEST(SplitBudgetHsa, GivesTheChunksAndChannelsOfTheSpecification) {
+TEST(SplitHsa, AloneGivesTheChunksAndChannelsOfTheSpecification) {
   struct Expected {
     std::int32_t tokens, budget, chunk_rows, channels;
   };
@@ -61,49 +78,48 @@ TEST(SplitBudgetHsa, GivesTheChunksAndChannelsOfTheSpecification) {
                             {512, 512, 1, 128},
                             {100, 512, 1, 128},
                             {2048, 512, 2, 64}}) {
-    const TurnShape shape = {.prompt_tokens = e.tokens - 10, .max_new_tokens = 10, .head_dim = 128};
-    const RocketKvSplit split = SplitBudgetHsa({.budget = e.budget}, shape);
+    const TurnShape shape = {.prompt_tokens = e.tokens - 10,
+                             .max_new_tokens = 10,
+                             .head_dim = 128,
+                             .budget = e.budget,
+                             .capacity = e.tokens};
+    const HsaSplit split = SplitHsa({}, shape);
     EXPECT_EQ(split.chunk_rows, e.chunk_rows) << e.tokens;
     EXPECT_EQ(split.channels, e.channels) << e.tokens;
     EXPECT_EQ(split.k, e.budget / 2);
-    EXPECT_EQ(split.capacity, e.tokens);
-    EXPECT_EQ(split.prompt_budget, e.tokens - 10);
   }
 }
 
 TEST(SplitBudget, TheWindowFitsWhenTheAnswerIsShort) {
   // cap = 2 m = 16 would leave 8 rows of the prompt for a window of 32.
   const TurnShape shape = {.prompt_tokens = 100000, .max_new_tokens = 8, .head_dim = 64};
-  const RocketKvSplit split = SplitBudget({.budget = 16, .split = 1.0}, shape);
+  const BudgetSplit split = Split({.budget = 16, .alpha = 1.0}, shape).first;
   EXPECT_EQ(split.prompt_budget, 33);
   EXPECT_EQ(split.capacity, 41);
 }
 
 TEST(SplitBudget, AGivenOptionReplacesTheDerivedOneAndTheRestFollows) {
   const TurnShape shape = {.prompt_tokens = 16256, .max_new_tokens = 128, .head_dim = 128};
-  RocketKvOptions options{.budget = 512};
+  SplitOptions options{.budget = 512};
   options.prompt_budget = 1920;  // capacity 2048, c2 = 4
-  RocketKvSplit split = SplitBudget(options, shape);
-  EXPECT_EQ(split.prompt_budget, 1920);
-  EXPECT_EQ(split.capacity, 2048);
-  EXPECT_DOUBLE_EQ(split.c2, 4.0);
-  EXPECT_EQ(split.chunk_rows, 2);
-  EXPECT_EQ(split.channels, 64);
-  options.chunk_rows = 4;
-  EXPECT_EQ(SplitBudget(options, shape).channels, 128);
-  options.chunk_rows = 100;  // 3200 channels do not exist
-  EXPECT_EQ(SplitBudget(options, shape).channels, 128);
-  options.top_r = 7;
-  options.top_k = 300;
-  split = SplitBudget(options, shape);
-  EXPECT_EQ(split.channels, 7);
-  EXPECT_EQ(split.k, 300);
-  EXPECT_EQ(split.chunk_rows, 100);
-  options.split = 1.0;
+  Both split = Split(options, shape);
+  EXPECT_EQ(split.first.prompt_budget, 1920);
+  EXPECT_EQ(split.first.capacity, 2048);
+  EXPECT_DOUBLE_EQ(split.second.c2, 4.0);
+  EXPECT_EQ(split.second.chunk_rows, 2);
+  EXPECT_EQ(split.second.channels, 64);
+  EXPECT_EQ(Split(options, shape, {.chunk_rows = 4}).second.channels, 128);
+  // 3200 channels do not exist.
+  EXPECT_EQ(Split(options, shape, {.chunk_rows = 100}).second.channels, 128);
+  split = Split(options, shape, {.top_k = 300, .top_r = 7, .chunk_rows = 100});
+  EXPECT_EQ(split.second.channels, 7);
+  EXPECT_EQ(split.second.k, 300);
+  EXPECT_EQ(split.second.chunk_rows, 100);
+  options.alpha = 1.0;
   options.prompt_budget = 0;
-  EXPECT_EQ(SplitBudget(options, shape).capacity, 512);
-  options.split = 0.0;
-  EXPECT_EQ(SplitBudget(options, shape).capacity, 16384);
+  EXPECT_EQ(Split(options, shape).first.capacity, 512);
+  options.alpha = 0.0;
+  EXPECT_EQ(Split(options, shape).first.capacity, 16384);
 }
 
 TEST(SplitBudget, HoldsItsBoundsOnAnyShape) {
@@ -113,32 +129,31 @@ TEST(SplitBudget, HoldsItsBoundsOnAnyShape) {
     const TurnShape shape = {.prompt_tokens = test::IntBetween(rng, 0, most),
                              .max_new_tokens = test::IntBetween(rng, 0, 2048),
                              .head_dim = 8 * test::IntBetween(rng, 1, 32)};
-    const RocketKvOptions options{.budget = test::IntBetween(rng, 16, 1 << 14)};
-    const RocketKvSplit split = SplitBudget(options, shape);
-    ASSERT_GE(split.alpha, 0.2);
-    ASSERT_LE(split.alpha, 0.8);
-    ASSERT_LE(split.prompt_budget, shape.prompt_tokens);
-    ASSERT_GE(split.prompt_budget, std::min(shape.prompt_tokens, 33));
-    ASSERT_EQ(split.capacity, split.prompt_budget + shape.max_new_tokens);
+    const SplitOptions options{.budget = test::IntBetween(rng, 16, 1 << 14)};
+    const auto [first, split] = Split(options, shape);
+    ASSERT_GE(first.alpha, 0.2);
+    ASSERT_LE(first.alpha, 0.8);
+    ASSERT_LE(first.prompt_budget, shape.prompt_tokens);
+    ASSERT_GE(first.prompt_budget, std::min(shape.prompt_tokens, 33));
+    ASSERT_EQ(first.capacity, first.prompt_budget + shape.max_new_tokens);
     ASSERT_GE(split.chunk_rows, 1);
     ASSERT_GE(split.channels, 1);
     ASSERT_LE(split.channels, shape.head_dim);
     // The estimate costs at most its half of the budget wherever a channel is not the whole cost.
     if (split.channels > 1) {
-      ASSERT_LE(HsaTraffic(split, split.capacity, shape.head_dim) - split.k,
-                options.budget / 2.0 + 1e-6);
+      ASSERT_LE(HsaEstimate(split, first.capacity, shape.head_dim), options.budget / 2.0 + 1e-6);
     }
     if (options.budget >= 2 * (shape.prompt_tokens + shape.max_new_tokens)) {
-      ASSERT_EQ(split.prompt_budget, shape.prompt_tokens) << "nothing to evict";
-      ASSERT_GE(split.k, split.capacity);
+      ASSERT_EQ(first.prompt_budget, shape.prompt_tokens) << "nothing to evict";
+      ASSERT_GE(split.k, first.capacity);
     }
   }
 }
 
-TEST(HsaTraffic, CountsOneSideOfEachChannelAndTheRowsRead) {
-  const RocketKvSplit split{.k = 100, .chunk_rows = 4, .channels = 32};
-  EXPECT_DOUBLE_EQ(HsaTraffic(split, 4000, 64), 1000.0 * 32 / 128 + 100);
-  EXPECT_DOUBLE_EQ(HsaTraffic(split, 0, 64), 100.0);
+TEST(HsaEstimate, CountsOneSideOfEachChannel) {
+  const HsaSplit split{.k = 100, .chunk_rows = 4, .channels = 32};
+  EXPECT_DOUBLE_EQ(HsaEstimate(split, 4000, 64), 1000.0 * 32 / 128);
+  EXPECT_DOUBLE_EQ(HsaEstimate(split, 0, 64), 0.0);
 }
 
 }  // namespace

@@ -1,0 +1,58 @@
+// ComposedState: the states of a method's two parts, as one.
+#ifndef RKV_POLICY_COMPOSED_STATE_H_
+#define RKV_POLICY_COMPOSED_STATE_H_
+
+#include <memory>
+#include <span>
+
+#include "policy/head_state.h"
+#include "policy/policy.h"
+
+namespace rkv::policy {
+
+struct ComposedState final : HeadState {
+  std::unique_ptr<HeadState> evictor, selector;  // null: that part keeps none
+
+  Status Build(const StateBuild& build) override {
+    return ForBoth([&](HeadState& part) { return part.Build(build); });
+  }
+  Status Append(const kv::SlotView& rows) override {
+    return ForBoth([&](HeadState& part) { return part.Append(rows); });
+  }
+  void Truncate(const kv::SlotView& rows) override {
+    for (HeadState* part : {evictor.get(), selector.get()}) {
+      if (part != nullptr) {
+        part->Truncate(rows);
+      }
+    }
+  }
+  Status Keep(const kv::SlotView& rows, std::span<const std::int32_t> kept) override {
+    return ForBoth([&](HeadState& part) { return part.Keep(rows, kept); });
+  }
+
+ private:
+  template <class Fn>
+  Status ForBoth(const Fn& fn) {
+    Status status = evictor == nullptr ? Status() : fn(*evictor);
+    return status.ok() && selector != nullptr ? fn(*selector) : status;
+  }
+};
+
+// The same step or head with the state of one part.
+inline HeadDecode OfEvictor(HeadDecode in) {
+  in.state = in.state == nullptr ? nullptr : static_cast<ComposedState*>(in.state)->evictor.get();
+  return in;
+}
+inline HeadDecode OfSelector(HeadDecode in) {
+  in.state = in.state == nullptr ? nullptr : static_cast<ComposedState*>(in.state)->selector.get();
+  return in;
+}
+inline HeadPrefill OfEvictor(HeadPrefill in) {
+  in.state =
+      in.state == nullptr ? nullptr : static_cast<const ComposedState*>(in.state)->evictor.get();
+  return in;
+}
+
+}  // namespace rkv::policy
+
+#endif  // RKV_POLICY_COMPOSED_STATE_H_

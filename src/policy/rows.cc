@@ -1,0 +1,74 @@
+#include "policy/rows.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+namespace rkv::policy {
+namespace {
+
+using List = std::vector<std::int32_t>;
+
+List Common(const List& a, const List& b) {
+  List both;
+  std::ranges::set_intersection(a, b, std::back_inserter(both));
+  return both;
+}
+
+}  // namespace
+
+void Rows::Reset() {
+  all = true;
+  list.clear();
+  heads.clear();
+  estimate_bytes = 0;
+  share.clear();
+  mean_value = nullptr;
+}
+
+attention::RowList Rows::Of(std::int32_t g, std::int32_t slots) const {
+  if (all) {
+    return {nullptr, slots};
+  }
+  const List& rows = heads.empty() ? list : heads[static_cast<std::size_t>(g)];
+  return {rows.data(), static_cast<std::int32_t>(rows.size())};
+}
+
+void Intersect(const Rows& live, Rows& read) {
+  if (live.all) {
+    return;
+  }
+  if (read.all) {
+    read.all = false;
+    read.list = live.list;
+    read.heads = live.heads;
+    return;
+  }
+  if (live.heads.empty() && read.heads.empty()) {
+    read.list = Common(live.list, read.list);
+    return;
+  }
+  std::vector<List> heads(std::max(live.heads.size(), read.heads.size()));
+  for (std::size_t g = 0; g < heads.size(); ++g) {
+    heads[g] = Common(live.heads.empty() ? live.list : live.heads[g],
+                      read.heads.empty() ? read.list : read.heads[g]);
+  }
+  read.list.clear();
+  read.heads = std::move(heads);
+}
+
+std::vector<std::int32_t> Union(const Rows& rows) {
+  if (rows.heads.empty()) {
+    return rows.list;
+  }
+  List all;
+  for (const List& head : rows.heads) {
+    List merged;
+    std::ranges::set_union(all, head, std::back_inserter(merged));
+    all = std::move(merged);
+  }
+  return all;
+}
+
+}  // namespace rkv::policy
