@@ -40,6 +40,7 @@ constexpr std::string_view kExamples =
     "  rkv run -m model.gguf -f report.txt -p \"What was decided?\" --kv rocketkv:budget=512 "
     "--compare full\n"
     "  rkv chat -f report.txt --kv hsa:budget=1024\n"
+    "  rkv policies --explain rocketkv:budget=1024 --context 65536\n"
     "  rkv bench -d 4096 --kv full,rocketkv:budget=512 --peer llama.cpp\n";
 
 constexpr std::string_view kEnvironment =
@@ -150,7 +151,9 @@ Status AssignFlag(const Flag& flag, const CLI::Option& parsed, const GetEnv& get
 
 // What no single flag shows to be wrong.
 Status CheckTogether(const Options& o) {
-  if (o.engine.kv_type != o.value_type) {
+  // Where only numbers are asked for, -ctk alone stands for both.
+  const bool key_type_is_both = o.command == Command::kPolicies && o.value_type == KvType::kAuto;
+  if (o.engine.kv_type != o.value_type && !key_type_is_both) {
     return Usage(
         "--cache-type-k and --cache-type-v differ: keys and values are stored in one type, "
         "give both the same");

@@ -47,6 +47,12 @@ Json Settings(const EngineOptions& o) {
           {"piece_tokens", o.piece_tokens}};
 }
 
+Json Amounts(const PolicyNumbers& n) {
+  return {{"rows_held", n.rows_held},         {"rows_read", n.rows_read},
+          {"rows_estimate", n.rows_estimate}, {"bytes_held", n.bytes_held},
+          {"bytes_index", n.bytes_index},     {"bytes_read", n.bytes_read}};
+}
+
 Json ToJson(const Report& r, bool with_tokens) {
   Json json = {{"text", r.result.text},
                {"model", r.model},
@@ -124,6 +130,29 @@ std::string ModelJson(const ModelReport& report) {
          {"total_bytes", report.plan.total()}}},
        {"settings", Settings(report.settings)}},
       2);
+}
+
+std::string ExplanationJson(const Explanation& explanation) {
+  const ExplainShape& s = explanation.shape;
+  Json numbers = Json::object();
+  for (const auto& [name, value] : explanation.method.numbers) {
+    numbers[name] = value;
+  }
+  Json json = {{"policy", explanation.method.policy},
+               {"model", explanation.model.empty() ? Json() : Json(explanation.model)},
+               {"shape",
+                {{"context", s.context},
+                 {"prompt_tokens", s.context - s.max_new_tokens},
+                 {"max_new_tokens", s.max_new_tokens},
+                 {"layers", s.layers},
+                 {"kv_heads", s.kv_heads},
+                 {"group", s.group},
+                 {"head_dim", s.head_dim},
+                 {"kv_type", KvTypeName(s.kv_type)}}},
+               {"numbers", numbers}};
+  json.update(Amounts(explanation.method));
+  json["full"] = Amounts(explanation.full);
+  return Dump(json, 2);
 }
 
 std::string PoliciesJson(const std::vector<PolicyDescription>& policies) {

@@ -30,6 +30,15 @@ struct ModelReport {
 };
 std::string ModelJson(const ModelReport& report);
 
+// What --explain prints.
+struct Explanation {
+  std::string model;  // the file whose shape it is; empty: none
+  ExplainShape shape;
+  PolicyNumbers method;
+  PolicyNumbers full;  // Full-KV at the same shape
+};
+std::string ExplanationJson(const Explanation& explanation);
+
 std::string PoliciesJson(const std::vector<PolicyDescription>& policies);
 
 }  // namespace rkv::cli

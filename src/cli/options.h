@@ -24,6 +24,7 @@ struct Options {
 
   std::string policy = "rocketkv:budget=1024";
   std::string compare;  // a second method string; empty: none
+  std::string explain;  // the method string that policies explains; empty: none
 
   GenerateOptions generate;  // max_tokens -1: no limit; repeat_last_n -1: the whole context
   bool random_seed = true;

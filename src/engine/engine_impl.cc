@@ -13,7 +13,6 @@
 #include "engine/random_fill.h"
 
 namespace rkv::engine {
-namespace {
 
 kv::Codec CodecOf(KvType type) {
   switch (type) {
@@ -27,8 +26,6 @@ kv::Codec CodecOf(KvType type) {
       return kv::Codec::kF16;
   }
 }
-
-}  // namespace
 
 EngineImpl::EngineImpl(const EngineOptions& options, std::unique_ptr<model::Model> model)
     : options_(options), model_(std::move(model)), pool_(options.threads) {

@@ -254,6 +254,44 @@ def test_info_and_policies():
     assert all(name in rkv("policies").stdout for name in names)
 
 
+def test_policies_explain_what_a_run_then_does(document):
+    """The numbers of a shape are those that a session of that shape counts."""
+    method = "rocketkv:budget=128"
+    report = json.loads(run("-f", document, "-p", "What colour is it?", "-n", "8", "--ignore-eos",
+                            "--kv", method, "--json").stdout)
+    context = report["prompt_tokens"] + 8
+    told = json.loads(rkv("policies", "--explain", method, "-m", MODEL, "-c", str(context), "-n", "8",
+                          "--json").stdout)
+    assert told["policy"] == report["policy"] and told["model"] == MODEL
+    assert told["shape"]["context"] == context and told["shape"]["kv_type"] == "f16"
+    kv = report["kv"]
+    # The prompt's last token comes after the eviction: one row more.
+    assert told["rows_held"] == pytest.approx(kv["tokens_kept"], abs=1)
+    assert told["rows_read"] == pytest.approx(kv["tokens_read_per_step"], rel=0.01)
+    assert told["bytes_read"] == pytest.approx(kv["bytes_read_per_step"], rel=0.01)
+    assert told["full"]["bytes_held"] == kv["bytes_full"]
+    assert told["rows_read"] < told["full"]["rows_read"]
+
+
+def test_policies_explain_without_a_model():
+    result = rkv("policies", "--explain", "rocketkv:budget=512", "--context", "16384", "-n", "1")
+    assert result.returncode == 0 and result.stderr == ""
+    assert re.search(r"capacity +2896$", result.stdout, re.M)
+    assert re.search(r"KV held +362 MiB \(17.7%\) +2.00 GiB$", result.stdout, re.M)
+
+
+@pytest.mark.parametrize("args, words", [
+    (("--explain", "nosuch"), "--explain: unknown method 'nosuch'"),
+    (("--explain", "full", "-c", "100"), "max_new_tokens must be from 1 to 99, got 256"),
+    (("--explain", "full", "-n", "0"), "got 0"),
+    (("--explain", "full", "-c", "2147483647"), "context must be from 2 to 1073741824"),
+    (("--explain", "rocketkv:topr=129"), "from 1 to 128"),
+    (("--explain", ""), "--explain: the value is empty"),
+])
+def test_policies_explain_usage_errors(args, words):
+    assert words in only_error(rkv("policies", *args), 2)
+
+
 # Benchmarks.
 
 
