@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/thread_pool.h"
 #include "cli/default_model.h"
+#include "cli/document.h"
 #include "cli/parse_value.h"
 #include "cli/signals.h"
 
@@ -68,6 +69,23 @@ Result<std::unique_ptr<Engine>> OpenEngine(const Options& options, const EngineA
     PrintSettings(**engine, options, console);
   }
   return engine;
+}
+
+Result<Opened> OpenWithDocument(const Options& options, const EngineApi& api, Console& console) {
+  Opened opened;
+  if (!options.file.empty()) {
+    Result<std::string> text = ReadDocument(options.file, console.in.fd());
+    if (!text) {
+      return text.error();
+    }
+    opened.document = *std::move(text);
+  }
+  Result<std::unique_ptr<Engine>> engine = OpenEngine(options, api, console);
+  if (!engine) {
+    return engine.error();
+  }
+  opened.engine = *std::move(engine);
+  return opened;
 }
 
 std::int32_t PlannedTokens(const Options& options) {

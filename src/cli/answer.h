@@ -18,6 +18,15 @@ namespace rkv::cli {
 Result<std::unique_ptr<Engine>> OpenEngine(const Options& options, const EngineApi& api,
                                            Console& console);
 
+// What a conversation starts with.
+struct Opened {
+  std::string document;  // empty without -f
+  std::unique_ptr<Engine> engine;
+};
+
+// Reads the document, then opens the engine. Errors: those of ReadDocument and OpenEngine.
+Result<Opened> OpenWithDocument(const Options& options, const EngineApi& api, Console& console);
+
 // Options of a session whose prompt has `prompt_tokens`: tokens to generate (m of the budget
 // formulas) are the planned ones, but no more than the context has room for.
 SessionOptions SessionOptionsFor(const Options& options, const std::string& policy,

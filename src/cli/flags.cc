@@ -108,9 +108,9 @@ constexpr Text kSampling = "Generation";
 constexpr Text kOutput = "Output";
 
 const std::array kFlags = {
-    Flag{"-p,--prompt", "", "TEXT", "question; with -f it follows the document", kInput,
-         In(Command::kRun), kNoLlama, FlagValue::kRequired, FlagRepeat::kError,
-         [](Text v, Options& o) { return StoreText(v, o.prompt); }},
+    Flag{"-p,--prompt", "", "TEXT", "question; with -f it follows the document. More of them are asked in later turns", kInput,
+         In(Command::kRun), kNoLlama, FlagValue::kRequired, FlagRepeat::kAll,
+         [](Text v, Options& o) { return StoreText(v, o.prompts.emplace_back()); }},
     Flag{"-f,--file", "", "FILE", "document, UTF-8; - reads standard input (run only)", kInput,
          kGenerating, kNoLlama, FlagValue::kRequired, FlagRepeat::kError,
          [](Text v, Options& o) { return StoreName(v, o.file); }},

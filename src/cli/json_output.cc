@@ -80,22 +80,34 @@ Json ToJson(const Report& r, bool with_tokens) {
   return json;
 }
 
-}  // namespace
-
-std::string ReportJson(const Report& report, bool with_tokens) {
-  return Dump(ToJson(report, with_tokens), 2);
+Json Answers(const std::vector<Report>& reports, bool with_tokens) {
+  if (reports.size() == 1) {
+    return ToJson(reports.front(), with_tokens);
+  }
+  Json answers = Json::array();
+  for (const Report& report : reports) {
+    Json answer = {{"prompt", report.prompt}};
+    answer.update(ToJson(report, with_tokens));
+    answers.push_back(std::move(answer));
+  }
+  return {{"answers", answers}};
 }
+
+}  // namespace
 
 std::string ReportJsonLine(const Report& report, bool with_tokens) {
   return Dump(ToJson(report, with_tokens), -1);
 }
 
-std::string RunsJson(std::span<const Report> reports, bool with_tokens) {
-  Json runs = Json::array();
-  for (const Report& report : reports) {
-    runs.push_back(ToJson(report, with_tokens));
+std::string RunJson(std::span<const std::vector<Report>> runs, bool with_tokens) {
+  if (runs.size() == 1) {
+    return Dump(Answers(runs.front(), with_tokens), 2);
   }
-  return Dump({{"runs", runs}}, 2);
+  Json list = Json::array();
+  for (const std::vector<Report>& reports : runs) {
+    list.push_back(Answers(reports, with_tokens));
+  }
+  return Dump({{"runs", list}}, 2);
 }
 
 std::string ModelJson(const ModelReport& report) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cli/bench_options.h"
 #include "rkv/options.h"
@@ -31,8 +32,8 @@ struct Options {
 
   BenchOptions bench;
 
-  std::string prompt;
-  std::string file;  // "-": standard input
+  std::vector<std::string> prompts;  // questions, as turns of one session; empty: the document only
+  std::string file;                  // "-": standard input
   std::string system;
   std::string chat_template;
   bool raw = false;

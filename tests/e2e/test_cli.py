@@ -101,6 +101,8 @@ def test_no_command_prints_help_on_stderr():
     (("run", "-p", "hi", "--compare", "nosuch"), "--compare"),
     (("run",), "-p TEXT"),
     (("run", "-p", ""), "-p TEXT"),
+    (("run", "-p", "a", "-p", ""), "--prompt: one of several questions is empty"),
+    (("chat", "-p", "hi"), "there is no flag -p"),
     (("run", "report.txt"), "-f FILE"),
 ])
 def test_usage_errors_are_one_line_and_exit_2(args, words):
@@ -215,6 +217,55 @@ def test_compare_answers_twice_from_one_prefill(document):
         check_report(report)
     assert runs[0]["kv"]["tokens_kept"] < runs[1]["kv"]["tokens_kept"]
     assert runs[0]["prompt_tokens"] == runs[1]["prompt_tokens"]
+
+
+QUESTIONS = ("-p", "What colour is it?", "-p", "Why?", "-p", "And the ferry?")
+
+
+def test_several_questions_are_turns_of_one_session(document):
+    args = ("-f", document, *QUESTIONS, "-n", "6", "--kv", "rocketkv:budget=64")
+    result = run(*args)
+    assert result.returncode == 0, result.stderr
+    answers = json.loads(run(*args, "--json").stdout)["answers"]
+    assert [a["prompt"] for a in answers] == ["What colour is it?", "Why?", "And the ferry?"]
+    for answer in answers:
+        check_report(answer)
+    blocks = [f"> {a['prompt']}\n{a['text']}".rstrip("\n") + "\n" for a in answers]
+    assert result.stdout == "\n".join(blocks)
+    assert answers[0]["prompt_tokens"] > 10 * max(a["prompt_tokens"] for a in answers[1:])
+    assert answers[0]["kv"]["bytes_full"] < answers[1]["kv"]["bytes_full"] < answers[2]["kv"]["bytes_full"]
+    total = sum(a["prompt_tokens"] for a in answers)
+    assert re.search(rf"^prompt +{total} tokens$", result.stderr, re.M)
+
+
+def test_several_questions_answer_as_chat_does(document):
+    args = ("--kv", "rocketkv:budget=64", "-f", document, "--json")
+    talked = chat("What colour is it?\nWhy?\nAnd the ferry?\n", *args).stdout.splitlines()
+    answers = json.loads(run(*QUESTIONS, "-n", "8", *args).stdout)["answers"]
+    assert [a["text"] for a in answers] == [json.loads(line)["text"] for line in talked]
+
+
+def test_several_questions_compare_methods(document):
+    runs = json.loads(run("-f", document, *QUESTIONS, "-n", "4", "--kv", "rocketkv:budget=64", "--compare",
+                          "full", "--json").stdout)["runs"]
+    alone = json.loads(run("-f", document, *QUESTIONS, "-n", "4", "--kv", "full", "--json").stdout)
+    assert [len(r["answers"]) for r in runs] == [3, 3]
+    assert [a["text"] for a in runs[1]["answers"]] == [a["text"] for a in alone["answers"]]
+
+
+def test_several_questions_of_raw_text():
+    raw = json.loads(run("--raw", "-p", "One two three", "-p", " four five", "-n", "2", "--json").stdout)
+    first, second = raw["answers"]
+    alone = [json.loads(run("--raw", "-p", text, "-n", "1", "--json").stdout)["prompt_tokens"]
+             for text in ("One two three", " four five")]
+    assert (first["prompt_tokens"], second["prompt_tokens"]) == (alone[0], alone[1] - 1)  # no second BOS
+
+
+def test_a_question_that_does_not_fit_is_named(document):
+    first = json.loads(run("-f", document, "-p", "Why?", "-n", "4", "--json").stdout)["prompt_tokens"]
+    result = run("-f", document, "-p", "Why?", "-p", "Where?", "-n", "4", "-c", str(first + 6))
+    assert result.returncode == 1 and result.stdout.startswith("> Why?\n")
+    assert re.search(r"^rkv: error: --prompt 'Where\?': .*context holds", result.stderr, re.M)
 
 
 def test_document_comes_from_standard_input(document):
