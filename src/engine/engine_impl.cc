@@ -254,6 +254,9 @@ Status EngineImpl::RunPrefill(std::span<SessionImpl* const> sessions, std::span<
   if (Status status = BeginTurn(sessions, tokens); !status.ok()) {
     return status;
   }
+  for (SessionImpl* session : sessions) {
+    session->WarnOfDroppedRows();
+  }
   std::vector<SessionState*> states;
   bool whole = false;
   for (SessionImpl* session : sessions) {

@@ -493,6 +493,23 @@ def test_chat_says_when_the_context_is_full():
     assert "context" in result.stderr and "192" in result.stderr
 
 
+DROPPED = "rocketkv dropped rows of earlier turns"
+
+
+def test_dropped_rows_are_told_once(document):
+    result = chat("What colour?\nWhy?\nWhere?\n", "-f", document, "--kv", "rocketkv:budget=64", "--json")
+    turns = [json.loads(line)["warnings"] for line in result.stdout.splitlines()]
+    assert [len(warnings) for warnings in turns] == [0, 1, 0] and DROPPED in turns[1][0]
+    assert result.stderr.count(f"warning: {DROPPED}") == 1
+    result = run("-f", document, *QUESTIONS, "-n", "4", "--kv", "rocketkv:budget=64", "--compare", "full",
+                 "--json")
+    runs = [[len(a["warnings"]) for a in r["answers"]] for r in json.loads(result.stdout)["runs"]]
+    assert runs == [[0, 1, 0], [0, 0, 0]]
+    assert result.stderr.count(f"warning: {DROPPED}") == 1
+    one = run("-f", document, "-p", "What colour?", "-n", "4", "--kv", "rocketkv:budget=64")
+    assert DROPPED not in one.stderr
+
+
 # Ctrl-C, closed and full outputs.
 
 
