@@ -244,6 +244,7 @@ Status EngineImpl::BeginTurn(std::span<SessionImpl* const> sessions, std::int32_
     if (Status status = begins ? state.BeginTurn(tokens, runtime_) : Status(); !status.ok()) {
       return status;
     }
+    session->WarnOfDroppedRows();
   }
   return {};
 }
@@ -253,9 +254,6 @@ Status EngineImpl::RunPrefill(std::span<SessionImpl* const> sessions, std::span<
   const auto tokens = static_cast<std::int32_t>(prompt.size());
   if (Status status = BeginTurn(sessions, tokens); !status.ok()) {
     return status;
-  }
-  for (SessionImpl* session : sessions) {
-    session->WarnOfDroppedRows();
   }
   std::vector<SessionState*> states;
   bool whole = false;
