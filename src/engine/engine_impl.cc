@@ -14,7 +14,6 @@
 #include "engine/random_fill.h"
 
 namespace rkv::engine {
-namespace {
 
 kv::Codec CodecOf(KvType type) {
   switch (type) {
@@ -28,8 +27,6 @@ kv::Codec CodecOf(KvType type) {
       return kv::Codec::kF16;
   }
 }
-
-}  // namespace
 
 EngineImpl::EngineImpl(const EngineOptions& options, std::unique_ptr<model::Model> model)
     : options_(options), model_(std::move(model)), pool_(options.threads) {
@@ -249,6 +246,7 @@ Status EngineImpl::BeginTurn(std::span<SessionImpl* const> sessions, std::int32_
     if (Status status = begins ? state.BeginTurn(tokens, runtime_) : Status(); !status.ok()) {
       return status;
     }
+    session->WarnOfDroppedRows();
   }
   return {};
 }
