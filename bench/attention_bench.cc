@@ -90,6 +90,41 @@ BENCHMARK(DecodeRows)->Apply([](benchmark::internal::Benchmark* b) {
   }
 });
 
+// Args: head_dim, group, stored rows, rows scored (all when equal, else a random ascending list),
+// MiB of heads that take turns (0: one head, from the cache), codec. items: rows; bytes: of keys.
+void ScoreRows(benchmark::State& state) {
+  const auto head_dim = static_cast<std::int32_t>(state.range(0));
+  const auto group = static_cast<std::int32_t>(state.range(1));
+  const auto rows = static_cast<std::int32_t>(state.range(2));
+  const auto read = static_cast<std::int32_t>(state.range(3));
+  const auto codec = static_cast<kv::Codec>(state.range(5));
+  const Heads heads(head_dim, rows, static_cast<std::size_t>(state.range(4)) << 20, codec);
+  Rng rng(7);
+  const auto q = test::NormalVector(rng, static_cast<std::size_t>(group * head_dim));
+  const auto list = test::RandomSubset(rng, rows, read);
+  std::vector<float> scores(static_cast<std::size_t>(group * read));
+  std::size_t head = 0;
+  for (auto _ : state) {
+    attention::CpuBackend().score_rows({q.data(), group}, heads.view(head),
+                                       {read == rows ? nullptr : list.data(), read}, 0.125f,
+                                       scores.data());
+    benchmark::DoNotOptimize(scores.data());
+    head = (head + 1) % heads.size();
+  }
+  const auto key_bytes = static_cast<std::int64_t>(kv::StoredBytes(codec, head_dim));
+  state.SetBytesProcessed(state.iterations() * read * key_bytes);
+  state.SetItemsProcessed(state.iterations() * read);
+}
+BENCHMARK(ScoreRows)->Apply([](benchmark::internal::Benchmark* b) {
+  for (const std::int64_t codec : {kF16, kQ8}) {
+    for (const auto& [head_dim, group] : {std::pair{64, 1}, {64, 3}, {64, 7}, {128, 4}}) {
+      b->Args({head_dim, group, 7500, 7500, 128, codec});
+      b->Args({head_dim, group, 1000, 1000, 0, codec});
+    }
+    b->Args({64, 3, 2400, 256, 128, codec});
+  }
+});
+
 // Args: head_dim, group, first row, tokens.
 void PrefillTile(benchmark::State& state) {
   UseOneGemmThread();

@@ -74,6 +74,12 @@ struct Backend {
   void (*decode_rows)(const GroupQuery& query, const kv::HeadView& head, const RowList& rows,
                       float scale, const PartialSoftmax& out);
 
+  // scores[g * rows.count + i] = scale * (q_g . key of row i of `rows`), for every head g of the
+  // group. scores: [group][rows.count]. Bound by bytes: reads each key, half of row_bytes, once for
+  // the whole group.
+  void (*score_rows)(const GroupQuery& query, const kv::HeadView& head, const RowList& rows,
+                     float scale, float* scores);
+
   // mass[j] = sum over the group's heads and the window's tokens of the attention weight on row j,
   // for j in [0, head.rows - window.tokens); the denominator covers the whole causal row.
   // mass: [head.rows - tokens]. Policy specification 2.1, stage 1, steps 2 and 3.

@@ -10,6 +10,7 @@ const Backend& CpuBackend() {
       .store_rows = cpu::StoreRows,
       .prefill_tile = cpu::PrefillTileRows,
       .decode_rows = cpu::DecodeRows,
+      .score_rows = cpu::ScoreRows,
       .window_mass = cpu::WindowMass,
       .chunk_scores = cpu::ChunkScores,
       .top_k = cpu::TopK,

@@ -16,6 +16,8 @@ void StoreRows(kv::Codec codec, std::int32_t head_dim, const float* keys, const 
 void PrefillTileRows(const PrefillTile& tile, const kv::HeadView& head, Scratch& scratch);
 void DecodeRows(const GroupQuery& query, const kv::HeadView& head, const RowList& rows, float scale,
                 const PartialSoftmax& out);
+void ScoreRows(const GroupQuery& query, const kv::HeadView& head, const RowList& rows, float scale,
+               float* scores);
 void WindowMass(const WindowQuery& window, const kv::HeadView& head, std::span<float> mass,
                 Scratch& scratch);
 void ChunkScores(const GroupQuery& query, const kv::IndexView& index, std::int32_t channels,

@@ -10,6 +10,7 @@ const Backend& RefBackend() {
       .store_rows = ref::StoreRows,
       .prefill_tile = ref::PrefillTileRows,
       .decode_rows = ref::DecodeRows,
+      .score_rows = ref::ScoreRows,
       .window_mass = ref::WindowMass,
       .chunk_scores = ref::ChunkScores,
       .top_k = ref::TopK,
