@@ -175,6 +175,39 @@ void WindowMass(benchmark::State& state) {
 }
 BENCHMARK(WindowMass)->Args({64, 3, 7500, 32})->Unit(benchmark::kMillisecond);
 
+// Args: head_dim, group, first row, tokens, band (-1: no near sums). flops: as if every score were
+// computed once, to compare with PrefillTile, where scores are half the work.
+void ColumnMass(benchmark::State& state) {
+  const auto head_dim = static_cast<std::int32_t>(state.range(0));
+  const auto group = static_cast<std::int32_t>(state.range(1));
+  const auto first = static_cast<std::int32_t>(state.range(2));
+  const auto tokens = static_cast<std::int32_t>(state.range(3));
+  const auto band = static_cast<std::int32_t>(state.range(4));
+  const Heads heads(head_dim, first + tokens, 0);
+  Rng rng(8);
+  const auto stride = static_cast<std::size_t>(group * head_dim);
+  const auto q = test::NormalVector(rng, stride * static_cast<std::size_t>(tokens));
+  std::vector<float> all(static_cast<std::size_t>(first + tokens));
+  std::vector<float> near(all.size());
+  Scratch scratch;
+  for (auto _ : state) {
+    attention::CpuBackend().column_mass(
+        {q.data(), stride, tokens, group, first, 0.125f, nullptr, 0}, heads.view(0), band,
+        all.data(), band < 0 ? nullptr : near.data(), scratch);
+    benchmark::DoNotOptimize(all.data());
+  }
+  const double rows = first + 0.5 * (tokens + 1);
+  state.counters["flops"] = benchmark::Counter(2.0 * rows * tokens * group * head_dim,
+                                               benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(ColumnMass)
+    ->Args({64, 3, 7000, 128, -1})
+    ->Args({64, 3, 7000, 512, -1})
+    ->Args({64, 3, 7000, 512, 1000})
+    ->Args({64, 3, 0, 512, -1})
+    ->Args({64, 7, 7000, 128, -1})
+    ->Args({128, 4, 7000, 128, -1});
+
 // Args: head_dim, group, chunks, channels.
 void ChunkScores(benchmark::State& state) {
   const auto head_dim = static_cast<std::int32_t>(state.range(0));

@@ -86,6 +86,17 @@ struct Backend {
   void (*window_mass)(const WindowQuery& window, const kv::HeadView& head, std::span<float> mass,
                       Scratch& scratch);
 
+  // all[j] = sum over the tile's tokens and the group's heads of the attention weight on row j, for
+  // j in [0, first_row + tokens); every token's softmax is that of prefill_tile, and tile.out is
+  // not used. near[j], unless `near` is null, = the part of that sum from tokens i with first_row +
+  // i - j < band: the local band, in which a token's own row counts. Both are overwritten; all sums
+  // up to tokens * group. The sums of the tiles of a prompt add up to the prompt's. all, near:
+  // [first_row + tokens]. Bound by compute: as prefill_tile in f32, scores twice and no values;
+  // give it several hundred query rows. Source: the accumulated attention of H2O, arXiv:2306.14048;
+  // by distance: FastGen, arXiv:2310.01801.
+  void (*column_mass)(const PrefillTile& tile, const kv::HeadView& head, std::int32_t band,
+                      float* all, float* near, Scratch& scratch);
+
   // HSA scores: u[b] for every chunk b, from the `channels` channels with the largest
   // sum over heads of |q|. u: [index.chunks()]. Policy specification 2.1, stage 2, steps 1 to 6.
   // REQUIRES: 1 <= channels <= head_dim.

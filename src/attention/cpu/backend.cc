@@ -12,6 +12,7 @@ const Backend& CpuBackend() {
       .decode_rows = cpu::DecodeRows,
       .score_rows = cpu::ScoreRows,
       .window_mass = cpu::WindowMass,
+      .column_mass = cpu::ColumnMass,
       .chunk_scores = cpu::ChunkScores,
       .top_k = cpu::TopK,
   };

@@ -20,6 +20,8 @@ void ScoreRows(const GroupQuery& query, const kv::HeadView& head, const RowList&
                float* scores);
 void WindowMass(const WindowQuery& window, const kv::HeadView& head, std::span<float> mass,
                 Scratch& scratch);
+void ColumnMass(const PrefillTile& tile, const kv::HeadView& head, std::int32_t band, float* all,
+                float* near, Scratch& scratch);
 void ChunkScores(const GroupQuery& query, const kv::IndexView& index, std::int32_t channels,
                  std::span<float> u, Scratch& scratch);
 std::int32_t TopK(std::span<const float> scores, std::int32_t k, std::int32_t* out,

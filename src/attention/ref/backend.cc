@@ -12,6 +12,7 @@ const Backend& RefBackend() {
       .decode_rows = ref::DecodeRows,
       .score_rows = ref::ScoreRows,
       .window_mass = ref::WindowMass,
+      .column_mass = ref::ColumnMass,
       .chunk_scores = ref::ChunkScores,
       .top_k = ref::TopK,
   };
