@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "engine/engine_impl.h"
-#include "kv/chunk_index.h"
 #include "kv/codec.h"
 #include "policy/policy.h"
 #include "rkv/engine.h"
@@ -64,7 +63,8 @@ void FillReads(std::int32_t max_new_tokens, PolicyNumbers& out) {
   out.rows_read = total - estimate + out.rows_estimate;
 }
 
-void FillBytes(const ExplainShape& shape, std::int32_t chunk_rows, PolicyNumbers& out) {
+void FillBytes(const ExplainShape& shape, const policy::Policy& method,
+               const policy::TurnShape& turn, PolicyNumbers& out) {
   const kv::Codec codec = engine::CodecOf(shape.kv_type);
   const double heads = static_cast<double>(shape.layers) * shape.kv_heads;
   const auto row_bytes = static_cast<double>(kv::RowBytes(codec, shape.head_dim));
@@ -72,11 +72,8 @@ void FillBytes(const ExplainShape& shape, std::int32_t chunk_rows, PolicyNumbers
   const double index_row_bytes =
       2.0 * shape.head_dim * static_cast<double>(kv::CodecBytes(kv::IndexCodec(codec)));
   out.bytes_held = heads * out.rows_held * row_bytes;
-  if (chunk_rows > 0) {
-    out.bytes_index =
-        heads * static_cast<double>(kv::ChunkIndex::Bytes(
-                    shape.head_dim, codec, chunk_rows, static_cast<std::int64_t>(out.rows_held)));
-  }
+  out.bytes_index = heads * static_cast<double>(method.StateBytes(
+                                turn, codec, static_cast<std::int64_t>(out.rows_held)));
   out.bytes_read = heads * ((out.rows_read - out.rows_estimate) * row_bytes +
                             out.rows_estimate * index_row_bytes);
 }
@@ -91,20 +88,23 @@ Result<PolicyNumbers> ExplainPolicy(std::string_view policy, const ExplainShape&
   if (!method) {
     return method.error();
   }
-  const policy::TurnShape turn = {.prompt_tokens = shape.context - shape.max_new_tokens,
+  const policy::TurnShape bare = {.prompt_tokens = shape.context - shape.max_new_tokens,
                                   .max_new_tokens = shape.max_new_tokens,
                                   .head_dim = shape.head_dim,
-                                  .group = shape.group};
+                                  .group = shape.group,
+                                  .kv_heads = shape.kv_heads,
+                                  .layers = shape.layers};
+  const policy::TurnShape turn = (*method)->Plan(bare);
   if (Status status = (*method)->CheckShape(turn); !status.ok()) {
     return status;
   }
   PolicyNumbers out;
   out.policy = (*method)->spec();
-  out.numbers = policy::ExplainPolicy(**method, turn);
+  out.numbers = (*method)->Explain(turn);
   out.rows_held =
       static_cast<double>((*method)->RowsKept(turn, turn.prompt_tokens)) + shape.max_new_tokens;
   FillReads(shape.max_new_tokens, out);
-  FillBytes(shape, (*method)->needs(turn).chunk_rows, out);
+  FillBytes(shape, **method, turn, out);
   return out;
 }
 
