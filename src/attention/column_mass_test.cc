@@ -54,6 +54,11 @@ void Direct(const PrefillTile& tile, const kv::HeadView& head, std::int32_t band
         scratch);
 }
 
+void ByBackend(const PrefillTile& tile, const kv::HeadView& head, std::int32_t band, float* all,
+               float* near, Scratch& scratch) {
+  CpuBackend().column_mass(tile, head, band, all, near, scratch);
+}
+
 struct Variant {
   const char* name;
   Kernel kernel;
@@ -62,18 +67,18 @@ struct Variant {
   double sharp;  // of scores of a size of about 100: rounding of a score moves a weight
 };
 
-const Variant kVariants[] = {
+constexpr Variant kVariants[] = {
     {"panels", Direct<cpu::MassByPanels>, [](std::int32_t) { return true; }, 1e-11, 1e-8},
     // Scores to 1e-5 of the product of the lengths.
     {"int16", Direct<cpu::MassByInt16>, cpu::HasInt16Prefill, 2e-7, 5e-6},
     // One of the above.
-    {"cpu", CpuBackend().column_mass, [](std::int32_t) { return true; }, 2e-7, 5e-6}};
+    {"cpu", ByBackend, [](std::int32_t) { return true; }, 2e-7, 5e-6}};
 
 // Behind the sums stands a number that no kernel may touch.
 Mass MassOf(Kernel kernel, const Case& c, const std::vector<float>& q, const kv::HeadView& head,
             bool with_near = true) {
   Scratch scratch;
-  const auto rows = static_cast<std::size_t>(c.first_row + c.tokens);
+  const auto rows = static_cast<std::size_t>(c.first_row) + static_cast<std::size_t>(c.tokens);
   Mass mass{std::vector<float>(rows + 1, 99.0f), std::vector<float>(rows + 1, 99.0f)};
   const PrefillTile tile{.q = q.data() + static_cast<std::size_t>(c.first_row) * Stride(c),
                          .q_stride = Stride(c),
