@@ -49,6 +49,8 @@ struct MemoryPlan {
 struct SessionOptions {
   std::string policy = "rocketkv:budget=1024";
   std::int32_t max_new_tokens = 256;  // m of the budget formulas
+  // Later prompts will follow: the method "auto" is then one that keeps all rows.
+  bool multi_turn = false;
 };
 
 // Thread-safe: model facts and tokenizer. Prefill and the sessions share one thread pool: one

@@ -107,7 +107,8 @@ ExplainShape ExplainShapeOf(const ModelInfo& model, const EngineOptions& setting
 SessionOptions SessionOptionsFor(const Options& options, const std::string& policy,
                                  std::int32_t context, std::int32_t prompt_tokens) {
   const std::int32_t room = std::max(context - prompt_tokens, 1);
-  return {policy, std::clamp(PlannedTokens(options), 1, room)};
+  const bool multi_turn = options.command == Command::kChat || options.prompts.size() > 1;
+  return {policy, std::clamp(PlannedTokens(options), 1, room), multi_turn};
 }
 
 GenerateOptions GenerateOptionsFor(const Options& options, std::int32_t context) {

@@ -54,7 +54,7 @@ struct Evicted {
 TEST(KnownPolicies, EveryMethodIsMadeByItsNameAndParsesItsOwnSpec) {
   for (const PolicyInfo& info : KnownPolicies()) {
     const auto policy = Make(info.name);
-    EXPECT_EQ(policy->name(), info.name);
+    EXPECT_EQ(policy->name(), info.name == "auto" ? "rocketkv" : info.name);
     EXPECT_EQ(Make(policy->spec())->spec(), policy->spec());
     for (const std::string& text : {info.keeps, info.reads, info.state, info.source}) {
       EXPECT_FALSE(text.empty()) << info.name;
@@ -69,6 +69,13 @@ TEST(KnownPolicies, EveryMethodIsMadeByItsNameAndParsesItsOwnSpec) {
                 policy->spec());
     }
   }
+}
+
+TEST(MakePolicy, AutoIsWhatTheSessionIsFor) {
+  EXPECT_EQ(Make("auto:budget=64")->spec(), Make("rocketkv:budget=64")->spec());
+  const auto chat = MakePolicy("auto:budget=64", true);
+  ASSERT_TRUE(chat);
+  EXPECT_EQ((*chat)->spec(), Make("rocketkv-mt:budget=64")->spec());
 }
 
 TEST(MakePolicy, SpecSpellsEveryOptionOut) {
