@@ -21,6 +21,7 @@ Method RocketKvMethod();    // SnapKV eviction, then hybrid sparse attention, 2.
 Method RocketKvMtMethod();  // the same over a view that every turn chooses anew, 2.2
 Method HsaMethod();         // hybrid sparse attention alone, 2.3
 Method SnapKvMethod();      // 2.4
+Method StreamingMethod();   // StreamingLLM, 2.11
 
 }  // namespace rkv::policy
 

@@ -16,7 +16,7 @@ namespace {
 
 // A new method is one line here and one file.
 constexpr std::array kMethods = {
-    FullMethod, RocketKvMethod, RocketKvMtMethod, HsaMethod, SnapKvMethod,
+    FullMethod, RocketKvMethod, RocketKvMtMethod, HsaMethod, SnapKvMethod, StreamingMethod,
 };
 
 std::vector<std::string_view> Names() {
