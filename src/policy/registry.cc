@@ -16,7 +16,8 @@ namespace {
 
 // A new method is one line here and one file.
 constexpr std::array kMethods = {
-    FullMethod, RocketKvMethod, RocketKvMtMethod, HsaMethod, SnapKvMethod, StreamingMethod,
+    FullMethod,   RocketKvMethod,  RocketKvMtMethod, HsaMethod,
+    SnapKvMethod, StreamingMethod, H2oMethod,
 };
 
 std::vector<std::string_view> Names() {
