@@ -21,6 +21,8 @@ Method RocketKvMethod();    // SnapKV eviction, then hybrid sparse attention, 2.
 Method RocketKvMtMethod();  // the same over a view that every turn chooses anew, 2.2
 Method HsaMethod();         // hybrid sparse attention alone, 2.3
 Method SnapKvMethod();      // 2.4
+Method StreamingMethod();   // StreamingLLM, 2.11
+Method H2oMethod();         // 2.12
 
 }  // namespace rkv::policy
 

@@ -35,6 +35,13 @@ class Evictor {
   virtual std::int32_t LeastRows() const { return 1; }
   // Mean over heads and layers; at most `rows`.
   virtual std::int64_t RowsKept(const TurnShape& shape, std::int64_t rows) const;
+  // Rows that a step may read after `more` decoded tokens, of `kept` rows of the prompt; mean over
+  // heads and layers. Less than their sum where decoding evicts.
+  virtual std::int64_t RowsAfter(const TurnShape& shape, std::int64_t kept,
+                                 std::int64_t more) const {
+    (void)shape;
+    return kept + more;
+  }
   // Names and values of what is derived from the shape.
   virtual void Explain(const TurnShape& shape, Numbers& out) const { (void)shape, (void)out; }
 
@@ -52,6 +59,12 @@ class Evictor {
   }
   virtual std::size_t StateBytes(const TurnShape& shape, std::int64_t rows) const {
     (void)shape, (void)rows;
+    return 0;
+  }
+  // What a step over `slots` slots reads of the state, in 16-bit rows' worth; Live counts its
+  // bytes.
+  virtual double StateCost(const TurnShape& shape, std::int32_t slots) const {
+    (void)shape, (void)slots;
     return 0;
   }
   // Slots that a step may read (given as "all"): those not dropped yet although they could be, and

@@ -16,7 +16,8 @@ namespace {
 
 // A new method is one line here and one file.
 constexpr std::array kMethods = {
-    FullMethod, RocketKvMethod, RocketKvMtMethod, HsaMethod, SnapKvMethod,
+    FullMethod,   RocketKvMethod,  RocketKvMtMethod, HsaMethod,
+    SnapKvMethod, StreamingMethod, H2oMethod,
 };
 
 // Not a method of its own: what a session is for decides which of two it is.
