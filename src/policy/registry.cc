@@ -16,7 +16,8 @@ namespace {
 
 // A new method is one line here and one file.
 constexpr std::array kMethods = {
-    FullMethod, RocketKvMethod, RocketKvMtMethod, HsaMethod, SnapKvMethod,
+    FullMethod,  RocketKvMethod, RocketKvMtMethod, HsaMethod,     SnapKvMethod,
+    AdaKvMethod, ChunkKvMethod,  SqueezeMethod,    PyramidMethod,
 };
 
 std::vector<std::string_view> Names() {
