@@ -16,8 +16,8 @@ namespace {
 
 // A new method is one line here and one file.
 constexpr std::array kMethods = {
-    FullMethod,   RocketKvMethod,  RocketKvMtMethod, HsaMethod,
-    SnapKvMethod, StreamingMethod, H2oMethod,
+    FullMethod,      RocketKvMethod, RocketKvMtMethod, HsaMethod,     SnapKvMethod,  AdaKvMethod,
+    StreamingMethod, H2oMethod,      ChunkKvMethod,    SqueezeMethod, PyramidMethod,
 };
 
 // Not a method of its own: what a session is for decides which of two it is.
