@@ -4,9 +4,9 @@
 //   method_table MODEL TOKENS STEPS BUDGETS METHODS DOCUMENT…
 //
 // BUDGETS: "128,256". METHODS: method strings separated by ';', with {} where the budget goes. Of
-// each document TOKENS tokens are the prompt and the next STEPS are decoded as they stand. All
-// methods of a budget share one prefill. Decoding goes on with the method's own rows (KL, top-1,
-// bytes); recall is measured beside it with Full-KV's queries, which nothing disturbs.
+// each document TOKENS tokens (fewer if it is shorter) are the prompt and the next STEPS are
+// decoded. All methods of a budget share one prefill. Decoding goes on with the method's own rows
+// (KL, top-1, bytes); recall is measured beside it with Full-KV's queries, which nothing disturbs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -195,16 +195,17 @@ Status Main(std::span<char*> args) {
     if (!ids) {
       return Stop(ids.error(), path);
     }
-    if (ids->size() < tokens + steps || tokens < 2 || steps < 1) {
+    if (ids->size() < steps + 2 || tokens < 2 || steps < 1) {
       return {Code::kInvalidArgument,
-              fmt::format("{} has {} tokens, a prompt of {} and {} steps were asked for", path,
-                          ids->size(), tokens, steps)};
+              fmt::format("{} has {} tokens, too few for {} steps behind a prompt", path,
+                          ids->size(), steps)};
     }
+    const std::size_t prompt = std::min(tokens, ids->size() - steps);
     Task task;
     task.document = path;
-    task.prompt.assign(ids->begin(), ids->begin() + static_cast<std::ptrdiff_t>(tokens));
-    task.next.assign(ids->begin() + static_cast<std::ptrdiff_t>(tokens),
-                     ids->begin() + static_cast<std::ptrdiff_t>(tokens + steps));
+    task.prompt.assign(ids->begin(), ids->begin() + static_cast<std::ptrdiff_t>(prompt));
+    task.next.assign(ids->begin() + static_cast<std::ptrdiff_t>(prompt),
+                     ids->begin() + static_cast<std::ptrdiff_t>(prompt + steps));
     for (const std::string& budget : Split(args[4], ',')) {
       task.budget = Number(budget);
       if (Status status = table.Run(task, methods); !status.ok()) {
