@@ -71,7 +71,7 @@ TurnShape ComposedPolicy::Plan(const TurnShape& shape) const {
     plan.prompt_budget = SplitBudget(split_, shape).prompt_budget;
     // A derived budget that comes from a short first prompt would throw away rows of a later turn
     // that the second stage reads for free.
-    plan.capacity = plan.prompt_budget + shape.max_new_tokens;
+    plan.capacity = RowsAtEnd(plan, plan.prompt_budget);
     const auto k = static_cast<std::int32_t>(parts_.selector->Cost(plan, 0).rows);
     const std::int32_t readable = split_.prompt_budget > 0 ? 0 : k;
     plan.prompt_budget = std::max({plan.prompt_budget, readable, split_.least_rows});
@@ -79,11 +79,19 @@ TurnShape ComposedPolicy::Plan(const TurnShape& shape) const {
   const auto kept = static_cast<std::int32_t>(
       parts_.evictor == nullptr ? shape.prompt_tokens
                                 : parts_.evictor->RowsKept(plan, shape.prompt_tokens));
+  const std::int32_t at_end = RowsAtEnd(plan, kept);
   if (!two_stages()) {
-    plan.capacity = kept + shape.max_new_tokens;
+    plan.capacity = at_end;
   }
-  plan.selects = parts_.selector != nullptr && !ReadsAll(plan, kept + shape.max_new_tokens);
+  plan.selects = parts_.selector != nullptr && !ReadsAll(plan, at_end);
   return plan;
+}
+
+std::int32_t ComposedPolicy::RowsAtEnd(const TurnShape& shape, std::int32_t kept) const {
+  const std::int32_t more = shape.max_new_tokens;
+  return parts_.evictor == nullptr
+             ? kept + more
+             : static_cast<std::int32_t>(parts_.evictor->RowsAfter(shape, kept, more));
 }
 
 Status ComposedPolicy::CheckShape(const TurnShape& shape) const {
@@ -138,27 +146,30 @@ Numbers ComposedPolicy::Explain(const TurnShape& shape) const {
   Numbers out;
   if (two_stages()) {
     const BudgetSplit split = SplitBudget(split_, shape);
-    out = {{"c", split.c}, {"alpha", split.alpha}, {"capacity", split.capacity}};
+    out = {{"c", split.c}, {"alpha", split.alpha}, {"capacity", shape.capacity}};
   } else if (parts_.evictor != nullptr || parts_.selector != nullptr) {
     out = {{"c", CompressionRatio(shape.prompt_tokens + shape.max_new_tokens, split_.budget)}};
   }
-  double kept = shape.prompt_tokens;
+  std::int32_t kept = shape.prompt_tokens;
   if (parts_.evictor != nullptr) {
     out.emplace_back("prompt_budget", shape.prompt_budget);
-    kept = static_cast<double>(parts_.evictor->RowsKept(shape, shape.prompt_tokens));
+    kept = static_cast<std::int32_t>(parts_.evictor->RowsKept(shape, shape.prompt_tokens));
     parts_.evictor->Explain(shape, out);
   }
   out.emplace_back("rows_kept", parts_.park ? shape.prompt_tokens : kept);
   if (parts_.park) {
     out.emplace_back("rows_in_view", kept);
   }
-  const double max_rows = kept + shape.max_new_tokens;
-  StepCost cost = {.rows = max_rows};
+  const std::int32_t max_rows = RowsAtEnd(shape, kept);
+  StepCost cost = {.rows = static_cast<double>(max_rows)};
   if (parts_.selector != nullptr) {
     parts_.selector->Explain(shape, out);
     if (shape.selects) {
-      cost = parts_.selector->Cost(shape, static_cast<std::int32_t>(max_rows));
+      cost = parts_.selector->Cost(shape, max_rows);
     }
+  }
+  if (parts_.evictor != nullptr) {
+    cost.estimate += parts_.evictor->StateCost(shape, max_rows);
   }
   out.emplace_back("max_rows", max_rows);
   out.emplace_back("estimation_traffic", cost.estimate);
@@ -186,7 +197,16 @@ void ComposedPolicy::Score(const LayerPrefill& layer, const HeadPrefill& in,
 }
 
 Status ComposedPolicy::Evict(const LayerPrefill& in, std::span<Rows> keep) const {
-  return parts_.evictor == nullptr ? Status() : parts_.evictor->Evict(in, keep);
+  if (parts_.evictor == nullptr) {
+    return {};
+  }
+  std::vector<HeadPrefill> heads;
+  for (const HeadPrefill& head : in.heads) {
+    heads.push_back(OfEvictor(head));
+  }
+  LayerPrefill of_evictor = in;
+  of_evictor.heads = heads;
+  return parts_.evictor->Evict(of_evictor, keep);
 }
 
 Status ComposedPolicy::Select(const HeadDecode& in, Rows& read) const {
@@ -195,10 +215,13 @@ Status ComposedPolicy::Select(const HeadDecode& in, Rows& read) const {
       return status;
     }
   }
-  if (parts_.evictor != nullptr) {
+  if (parts_.evictor != nullptr && read.all) {
+    parts_.evictor->Live(OfEvictor(in), read);
+  } else if (parts_.evictor != nullptr) {
     Rows live;
     parts_.evictor->Live(OfEvictor(in), live);
     Intersect(live, read);
+    read.estimate_bytes += live.estimate_bytes;
   }
   return {};
 }

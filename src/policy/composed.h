@@ -32,6 +32,9 @@ class ComposedPolicy final : public Policy {
   // Shows all options; what a reader changes holds from then on.
   void Options(OptionVisitor& options);
 
+  // Once all options are read. Errors: those of the evictor's files.
+  Status Load() { return parts_.evictor == nullptr ? Status() : parts_.evictor->Load(); }
+
   std::string_view name() const override { return name_; }
   std::string spec() const override { return spec_; }
   // Spells the options out once they are read.
@@ -53,6 +56,8 @@ class ComposedPolicy final : public Policy {
 
  private:
   bool two_stages() const { return parts_.evictor != nullptr && parts_.selector != nullptr; }
+  // Rows that the answer's last step may read, of `kept` rows of the prompt.
+  std::int32_t RowsAtEnd(const TurnShape& shape, std::int32_t kept) const;
   // Whether a step over `slots` slots reads them all: k covers them, or they are at most `bypass`
   // times what the step would move. Once false, false for more slots.
   // Source: policy specification 0.2.6 and U2.

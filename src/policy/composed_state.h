@@ -13,9 +13,7 @@ namespace rkv::policy {
 struct ComposedState final : HeadState {
   std::unique_ptr<HeadState> evictor, selector;  // null: that part keeps none
 
-  Status Build(const StateBuild& build) override {
-    return ForBoth([&](HeadState& part) { return part.Build(build); });
-  }
+  Status Build(const StateBuild& build) override;
   Status Append(const kv::SlotView& rows) override {
     return ForBoth([&](HeadState& part) { return part.Append(rows); });
   }
@@ -51,6 +49,29 @@ inline HeadPrefill OfEvictor(HeadPrefill in) {
   in.state =
       in.state == nullptr ? nullptr : static_cast<const ComposedState*>(in.state)->evictor.get();
   return in;
+}
+
+inline HeadPrefill OfSelector(HeadPrefill in) {
+  in.state =
+      in.state == nullptr ? nullptr : static_cast<const ComposedState*>(in.state)->selector.get();
+  return in;
+}
+
+// Each part sees its own state of the turn before.
+inline Status ComposedState::Build(const StateBuild& build) {
+  const auto with = [&](const HeadPrefill& prefill) {
+    StateBuild part = build;
+    part.prefill = &prefill;
+    return part;
+  };
+  Status status;
+  if (evictor != nullptr) {
+    status = evictor->Build(with(OfEvictor(*build.prefill)));
+  }
+  if (status.ok() && selector != nullptr) {
+    status = selector->Build(with(OfSelector(*build.prefill)));
+  }
+  return status;
 }
 
 }  // namespace rkv::policy

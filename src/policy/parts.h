@@ -23,6 +23,8 @@ class Evictor {
   virtual ~Evictor() = default;
   // Shows every option to `options`, which may change it.
   virtual void Options(OptionVisitor& options) { (void)options; }
+  // Reads the files that the options name: once, when they are final.
+  virtual Status Load() { return {}; }
   virtual Status CheckShape(const TurnShape& shape) const {
     (void)shape;
     return {};
@@ -35,6 +37,13 @@ class Evictor {
   virtual std::int32_t LeastRows() const { return 1; }
   // Mean over heads and layers; at most `rows`.
   virtual std::int64_t RowsKept(const TurnShape& shape, std::int64_t rows) const;
+  // Rows that a step may read after `more` decoded tokens, of `kept` rows of the prompt; mean over
+  // heads and layers. Less than their sum where decoding evicts.
+  virtual std::int64_t RowsAfter(const TurnShape& shape, std::int64_t kept,
+                                 std::int64_t more) const {
+    (void)shape;
+    return kept + more;
+  }
   // Names and values of what is derived from the shape.
   virtual void Explain(const TurnShape& shape, Numbers& out) const { (void)shape, (void)out; }
 
@@ -52,6 +61,12 @@ class Evictor {
   }
   virtual std::size_t StateBytes(const TurnShape& shape, std::int64_t rows) const {
     (void)shape, (void)rows;
+    return 0;
+  }
+  // What a step over `slots` slots reads of the state, in 16-bit rows' worth; Live counts its
+  // bytes.
+  virtual double StateCost(const TurnShape& shape, std::int32_t slots) const {
+    (void)shape, (void)slots;
     return 0;
   }
   // Slots that a step may read (given as "all"): those not dropped yet although they could be, and

@@ -2,32 +2,22 @@
 
 #include <algorithm>
 
+#include "policy/rows.h"
+
 namespace rkv::policy {
 namespace {
 
 using List = std::vector<std::int32_t>;
 
-// Replaces rows by their places in `kept` (ascending); rows that are not there go.
-List Renumber(const List& rows, std::span<const std::int32_t> kept) {
-  List slots;
-  for (const std::int32_t row : rows) {
-    const auto at = std::ranges::lower_bound(kept, row);
-    if (at != kept.end() && *at == row) {
-      slots.push_back(static_cast<std::int32_t>(at - kept.begin()));
-    }
-  }
-  return slots;
-}
-
 }  // namespace
 
 Status QueryHeadLists::Build(const StateBuild& build) {
-  slots_ = build.rows.slots;
   heads_.clear();
   for (const List& rows : build.keep->heads) {
-    heads_.push_back(Renumber(rows, build.keep->list));
+    heads_.push_back(PlacesIn(build.keep->list, rows));
   }
-  return {};
+  slots_ = heads_.empty() ? build.rows.slots : static_cast<std::int32_t>(build.keep->list.size());
+  return Append(build.rows);
 }
 
 Status QueryHeadLists::Append(const kv::SlotView& rows) {
@@ -49,7 +39,7 @@ void QueryHeadLists::Truncate(const kv::SlotView& rows) {
 Status QueryHeadLists::Keep(const kv::SlotView& rows, std::span<const std::int32_t> kept) {
   slots_ = rows.slots;
   for (List& head : heads_) {
-    head = Renumber(head, kept);
+    head = PlacesIn(kept, head);
   }
   return {};
 }

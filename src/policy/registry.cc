@@ -16,8 +16,8 @@ namespace {
 
 // A new method is one line here and one file.
 constexpr std::array kMethods = {
-    FullMethod,  RocketKvMethod, RocketKvMtMethod, HsaMethod,     SnapKvMethod,
-    AdaKvMethod, ChunkKvMethod,  SqueezeMethod,    PyramidMethod,
+    FullMethod, RocketKvMethod,  RocketKvMtMethod, HsaMethod,     SnapKvMethod,  AdaKvMethod,
+    DuoMethod,  StreamingMethod, H2oMethod,        ChunkKvMethod, SqueezeMethod, PyramidMethod,
 };
 
 std::vector<std::string_view> Names() {
@@ -34,6 +34,9 @@ Result<std::unique_ptr<const Policy>> Read(std::string_view name, std::string pr
   OptionReader reader(given);
   policy->Options(reader);
   if (Status status = reader.Finish(); !status.ok()) {
+    return status;
+  }
+  if (Status status = policy->Load(); !status.ok()) {
     return status;
   }
   policy->FixSpec();

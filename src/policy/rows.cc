@@ -10,10 +10,11 @@ namespace {
 
 using List = std::vector<std::int32_t>;
 
-List Common(const List& a, const List& b) {
+// What `live` and `chosen` share, or `live` when that is nothing.
+List Common(const List& live, const List& chosen) {
   List both;
-  std::ranges::set_intersection(a, b, std::back_inserter(both));
-  return both;
+  std::ranges::set_intersection(live, chosen, std::back_inserter(both));
+  return both.empty() ? live : both;
 }
 
 }  // namespace
@@ -70,5 +71,19 @@ std::vector<std::int32_t> Union(const Rows& rows) {
   }
   return all;
 }
+
+std::vector<std::int32_t> PlacesIn(std::span<const std::int32_t> kept,
+                                   std::span<const std::int32_t> slots) {
+  List places;
+  for (const std::int32_t slot : slots) {
+    const auto at = std::ranges::lower_bound(kept, slot);
+    if (at != kept.end() && *at == slot) {
+      places.push_back(static_cast<std::int32_t>(at - kept.begin()));
+    }
+  }
+  return places;
+}
+
+bool WorthDropping(std::int32_t live, std::int32_t dead) { return dead > std::min(live / 8, 64); }
 
 }  // namespace rkv::policy

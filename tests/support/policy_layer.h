@@ -147,6 +147,36 @@ class PolicyLayer {
     return read;
   }
 
+  // What Step does after Select.
+  void Observe(std::size_t h, const policy::Rows& read) {
+    const std::vector<double> logits = Logits(h);
+    const std::int32_t count = slots(h).slots;
+    std::vector<float> log_sum;
+    for (std::int32_t g = 0; g < shape_.group; ++g) {
+      const attention::RowList rows = read.Of(g, count);
+      double sum = 0;
+      for (std::int32_t i = 0; i < rows.count; ++i) {
+        sum += std::exp(logits[Size(g) * Size(count) + Size(rows.list ? rows.list[i] : i)]);
+      }
+      log_sum.push_back(static_cast<float>(std::log(sum)));
+    }
+    policy::Rows keep;
+    EXPECT_TRUE(policy_->Observe(StepOf(h), read, log_sum, keep).ok());
+    if (keep.all) {
+      return;
+    }
+    if (!needs_.park) {
+      heads_[h].Keep(keep.list);
+    } else if (hot_[h].all()) {
+      hot_[h].Set(keep.list);
+    } else {
+      hot_[h].Keep(keep.list);
+    }
+    if (states_[h] != nullptr) {
+      EXPECT_TRUE(states_[h]->Keep(slots(h), keep.list).ok());
+    }
+  }
+
   // Logits of the current query on every slot: [group][slots].
   std::vector<double> Logits(std::size_t h) const {
     const kv::SlotView rows = slots(h);
@@ -230,35 +260,6 @@ class PolicyLayer {
       states_[h] = std::move(state);
     }
     return keep;
-  }
-
-  void Observe(std::size_t h, const policy::Rows& read) {
-    const std::vector<double> logits = Logits(h);
-    const std::int32_t count = slots(h).slots;
-    std::vector<float> log_sum;
-    for (std::int32_t g = 0; g < shape_.group; ++g) {
-      const attention::RowList rows = read.Of(g, count);
-      double sum = 0;
-      for (std::int32_t i = 0; i < rows.count; ++i) {
-        sum += std::exp(logits[Size(g) * Size(count) + Size(rows.list ? rows.list[i] : i)]);
-      }
-      log_sum.push_back(static_cast<float>(std::log(sum)));
-    }
-    policy::Rows keep;
-    EXPECT_TRUE(policy_->Observe(StepOf(h), read, log_sum, keep).ok());
-    if (keep.all) {
-      return;
-    }
-    if (!needs_.park) {
-      heads_[h].Keep(keep.list);
-    } else if (hot_[h].all()) {
-      hot_[h].Set(keep.list);
-    } else {
-      hot_[h].Keep(keep.list);
-    }
-    if (states_[h] != nullptr) {
-      EXPECT_TRUE(states_[h]->Keep(slots(h), keep.list).ok());
-    }
   }
 
   // Sum over the prompt's queries of the causal softmax, by row, and its part within the band.
