@@ -18,24 +18,17 @@ struct Inner {
 
 // Evictors that keep to shape.prompt_budget in whatever layer they are called.
 constexpr std::array kInner = {
-    Inner{"snapkv", SnapKvMethod},
-    Inner{"adakv", AdaKvMethod},
-    Inner{"chunkkv", ChunkKvMethod},
+    Inner{"snapkv", SnapKvMethod},   Inner{"adakv", AdaKvMethod},
+    Inner{"chunkkv", ChunkKvMethod}, Inner{"streaming", StreamingMethod},
+    Inner{"h2o", H2oMethod},  // the one with sums of the running layer
 };
-
-std::unique_ptr<Evictor> MakeInner(std::size_t choice) {
-  return std::move(kInner[choice].method().make().evictor);
-}
 
 // The layer's budget beside the inner evictor's state, for its steps.
 struct LayerState final : HeadState {
   std::int32_t budget = 0;
   std::unique_ptr<HeadState> inner;
 
-  Status Build(const StateBuild& build) override {
-    budget = build.keep->budget;
-    return inner == nullptr ? Status() : inner->Build(build);
-  }
+  Status Build(const StateBuild& build) override;
   Status Append(const kv::SlotView& rows) override {
     return inner == nullptr ? Status() : inner->Append(rows);
   }
@@ -70,15 +63,29 @@ HeadPrefill OfInner(HeadPrefill in) {
   return in;
 }
 
+Status LayerState::Build(const StateBuild& build) {
+  budget = build.keep->budget;
+  if (inner == nullptr) {
+    return {};
+  }
+  const HeadPrefill prefill = OfInner(*build.prefill);
+  StateBuild part = build;
+  part.prefill = &prefill;
+  return inner->Build(part);
+}
+
 }  // namespace
 
-LayerAllocator::LayerAllocator() : inner_(MakeInner(choice_)) {}
+std::unique_ptr<Evictor> LayerAllocator::MakeInner(std::size_t choice) {
+  return std::move(kInner[choice].method().make().evictor);
+}
 
 void LayerAllocator::Options(OptionVisitor& options) {
   std::array<std::string_view, kInner.size()> names;
   std::ranges::transform(kInner, names.begin(), [](const Inner& inner) { return inner.name; });
   std::size_t choice = choice_;
-  options.Choice("inner", choice, names, "what keeps each layer's share; its options follow");
+  options.Choice("inner", choice, std::span(names).first(names.size() - (sums_ ? 0 : 1)),
+                 "what keeps each layer's share; its options follow");
   if (choice != choice_) {
     choice_ = choice;
     inner_ = MakeInner(choice);
@@ -102,6 +109,23 @@ std::int64_t LayerAllocator::RowsKept(const TurnShape& shape, std::int64_t rows)
   }
   const auto layers = static_cast<std::int64_t>(budgets.size());
   return (sum + layers - 1) / layers;
+}
+
+std::int64_t LayerAllocator::RowsAfter(const TurnShape& shape, std::int64_t kept,
+                                       std::int64_t more) const {
+  const std::vector<std::int32_t> budgets = Budgets(shape, {});
+  std::int64_t growth = 0;
+  for (const std::int32_t budget : budgets) {
+    const TurnShape layer = WithBudget(shape, budget);
+    const std::int64_t rows = inner_->RowsKept(layer, shape.prompt_tokens);
+    growth += inner_->RowsAfter(layer, rows, more) - rows;
+  }
+  const auto layers = static_cast<std::int64_t>(budgets.size());
+  return kept + (growth + layers - 1) / layers;
+}
+
+double LayerAllocator::StateCost(const TurnShape& shape, std::int32_t slots) const {
+  return inner_->StateCost(shape, slots);
 }
 
 void LayerAllocator::Score(const LayerPrefill& layer, const HeadPrefill& in,

@@ -14,7 +14,9 @@ namespace rkv::policy {
 // The inner evictor sees its layer's budget as shape.prompt_budget everywhere, while decoding too.
 class LayerAllocator : public Evictor {
  public:
-  LayerAllocator();
+  // `sums`: whether the inner evictor may need sums over all queries of the layer that runs; not so
+  // where layers are evicted after the last one (Needs::all_layers).
+  explicit LayerAllocator(bool sums) : sums_(sums) {}
 
   // A method's own options come first. Shows `inner` and the options of that evictor.
   void Options(OptionVisitor& options) override;
@@ -22,6 +24,9 @@ class LayerAllocator : public Evictor {
   Needs needs(const TurnShape& shape) const override;
   std::int32_t LeastRows() const override;
   std::int64_t RowsKept(const TurnShape& shape, std::int64_t rows) const override;
+  std::int64_t RowsAfter(const TurnShape& shape, std::int64_t kept,
+                         std::int64_t more) const override;
+  double StateCost(const TurnShape& shape, std::int32_t slots) const override;
   void Score(const LayerPrefill& layer, const HeadPrefill& in,
              std::vector<float>& scores) const override;
   Status Evict(const LayerPrefill& in, std::span<Rows> keep) const override;
@@ -39,8 +44,11 @@ class LayerAllocator : public Evictor {
                                             std::span<const float> cosine) const = 0;
 
  private:
+  static std::unique_ptr<Evictor> MakeInner(std::size_t choice);
+
+  bool sums_;
   std::size_t choice_ = 0;
-  std::unique_ptr<Evictor> inner_;
+  std::unique_ptr<Evictor> inner_ = MakeInner(0);
 };
 
 // Rounds `shares` down and gives what is missing to `total` to the largest remainders, the lower

@@ -21,6 +21,7 @@
 namespace rkv::policy {
 namespace {
 
+using test::Spelled;
 using Budgets = std::vector<std::int32_t>;
 
 // A pyramid with its budgets in the open.
@@ -129,6 +130,26 @@ TEST(Pyramid, QueryHeadsKeepTheirListsWhileDecoding) {
   EXPECT_EQ(layer.Step()[0].heads[1].size(), 92u);
 }
 
+TEST(Pyramid, WindowsSlideWithinTheLayersShare) {
+  const TurnShape shape = {
+      .prompt_tokens = 400, .max_new_tokens = 90, .head_dim = 64, .group = 2, .layers = 5};
+  for (const std::string inner : {"streaming", "h2o"}) {
+    test::PolicyLayer layer("pyramid:budget=104,inner=" + inner, {.shape = shape, .layer = 4});
+    const auto kept = static_cast<std::size_t>(layer.Prompt(400)[0].list.size());
+    EXPECT_LT(kept, 20u) << inner;
+    for (int i = 0; i < 30; ++i) {
+      const Rows read = layer.Step()[0];
+      EXPECT_LE(Spelled(read, layer.slots(0).slots).size(), kept + 1) << inner;
+    }
+    EXPECT_LT(layer.slots(0).slots, 40) << inner;
+    layer.Prompt(20);
+    EXPECT_EQ(layer.slots(0).slots, static_cast<std::int32_t>(kept)) << inner;
+    const auto& policy = layer.policy();
+    EXPECT_EQ(policy.RowsKept(layer.shape(), 400), 104) << inner;
+    EXPECT_LE(layer.shape().capacity, 106) << inner;
+  }
+}
+
 TEST(Pyramid, ALaterTurnKeepsTheLayersShareAgain) {
   const TurnShape shape = {
       .prompt_tokens = 400, .max_new_tokens = 8, .head_dim = 64, .group = 2, .layers = 5};
@@ -151,8 +172,9 @@ TEST(Pyramid, ShowsTheOptionsOfTheInnerEvictor) {
   EXPECT_EQ(numbers.at("first_layer_budget"), 227);
   EXPECT_EQ(numbers.at("last_layer_budget"), 37);
   EXPECT_EQ(numbers.at("rows_kept"), 132);
-  for (const char* spec : {"pyramid:beta=0.5", "pyramid:inner=hsa", "pyramid:inner=chunkkv,floor=0",
-                           "squeeze:p3=0", "squeeze:p3=1.1", "squeeze:inner=x"}) {
+  for (const char* spec :
+       {"pyramid:beta=0.5", "pyramid:inner=hsa", "pyramid:inner=chunkkv,floor=0", "squeeze:p3=0",
+        "squeeze:p3=1.1", "squeeze:inner=x", "squeeze:inner=h2o"}) {
     EXPECT_FALSE(MakePolicy(spec)) << spec;
   }
 }
@@ -274,12 +296,12 @@ TEST(Squeeze, LayersKeepWhatTheirCosineGivesThem) {
 TEST(Squeeze, SharesEvenlyWithoutCosines) {
   const TurnShape shape = {
       .prompt_tokens = 400, .max_new_tokens = 8, .head_dim = 64, .group = 2, .layers = 5};
-  for (const char* inner : {"snapkv", "adakv", "chunkkv"}) {
+  for (const char* inner : {"snapkv", "adakv", "chunkkv", "streaming"}) {
     test::PolicyLayer layer(std::string("squeeze:budget=132,inner=") + inner, {.shape = shape});
     const auto keep = layer.Prompt(400);
     test::ExpectValid(keep[0], 400, 32, inner);
     EXPECT_EQ(keep[0].list.size(), 132u) << inner;
-    EXPECT_TRUE(layer.Step()[0].all);
+    layer.Step();
     layer.Prompt(30);
     EXPECT_LE(layer.head(0).rows(), 132) << inner;
   }

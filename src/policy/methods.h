@@ -22,6 +22,7 @@ Method RocketKvMtMethod();  // the same over a view that every turn chooses anew
 Method HsaMethod();         // hybrid sparse attention alone, 2.3
 Method SnapKvMethod();      // 2.4
 Method AdaKvMethod();       // 2.7
+Method DuoMethod();         // DuoAttention, 2.9
 Method StreamingMethod();   // StreamingLLM, 2.11
 Method H2oMethod();         // 2.12
 Method ChunkKvMethod();     // 2.14

@@ -11,6 +11,7 @@
 
 #include "policy/composed_state.h"
 #include "policy/stages.h"
+#include "support/head_table_file.h"
 #include "support/policy_layer.h"
 #include "support/random.h"
 
@@ -53,7 +54,9 @@ struct Evicted {
 
 TEST(KnownPolicies, EveryMethodIsMadeByItsNameAndParsesItsOwnSpec) {
   for (const PolicyInfo& info : KnownPolicies()) {
-    const auto policy = Make(info.name);
+    const std::string given = test::WithTable(info.name);
+    const std::string join = given == info.name ? ":" : ",";
+    const auto policy = Make(given);
     EXPECT_EQ(policy->name(), info.name == "auto" ? "rocketkv" : info.name);
     EXPECT_EQ(Make(policy->spec())->spec(), policy->spec());
     for (const std::string& text : {info.keeps, info.reads, info.state, info.source}) {
@@ -65,7 +68,7 @@ TEST(KnownPolicies, EveryMethodIsMadeByItsNameAndParsesItsOwnSpec) {
       }
       EXPECT_FALSE(option.help.empty());
       EXPECT_THAT(policy->spec(), HasSubstr(option.name + "=" + option.default_value));
-      EXPECT_EQ(Make(info.name + ":" + option.name + "=" + option.default_value)->spec(),
+      EXPECT_EQ(Make(given + join + option.name + "=" + option.default_value)->spec(),
                 policy->spec());
     }
   }

@@ -10,6 +10,8 @@ namespace {
 
 class Pyramid final : public LayerAllocator {
  public:
+  Pyramid() : LayerAllocator(true) {}
+
   void Options(OptionVisitor& options) override {
     options.Number("beta", beta_, {.low = 1, .high = 1000},
                    "how many times the last layer's share is below the mean");

@@ -16,8 +16,8 @@ namespace {
 
 // A new method is one line here and one file.
 constexpr std::array kMethods = {
-    FullMethod,      RocketKvMethod, RocketKvMtMethod, HsaMethod,     SnapKvMethod,  AdaKvMethod,
-    StreamingMethod, H2oMethod,      ChunkKvMethod,    SqueezeMethod, PyramidMethod,
+    FullMethod, RocketKvMethod,  RocketKvMtMethod, HsaMethod,     SnapKvMethod,  AdaKvMethod,
+    DuoMethod,  StreamingMethod, H2oMethod,        ChunkKvMethod, SqueezeMethod, PyramidMethod,
 };
 
 // Not a method of its own: what a session is for decides which of two it is.
@@ -49,6 +49,9 @@ Result<std::unique_ptr<const Policy>> Read(std::string_view name, std::string pr
   OptionReader reader(given);
   policy->Options(reader);
   if (Status status = reader.Finish(); !status.ok()) {
+    return status;
+  }
+  if (Status status = policy->Load(); !status.ok()) {
     return status;
   }
   policy->FixSpec();

@@ -15,6 +15,8 @@ namespace {
 
 class Squeeze final : public LayerAllocator {
  public:
+  Squeeze() : LayerAllocator(false) {}
+
   void Options(OptionVisitor& options) override {
     options.Number("p3", p3_, {.low = 0.01, .high = 1},
                    "budget of a layer whose attention changes little, in parts of the mean");

@@ -21,7 +21,7 @@ using test::RandomTokens;
 using test::Trace;
 using test::WithBudget;
 
-constexpr const char* kModel = "llama-f32-gqa3-llama3rope";
+constexpr const char* kModel = test::kMethodModel;
 
 using Logits = std::vector<std::vector<float>>;
 

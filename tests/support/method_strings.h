@@ -7,14 +7,34 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/model_info.h"
 #include "policy/policy.h"
-#include "support/tiny_table.h"
+#include "support/head_table_file.h"
+#include "support/tiny_engine.h"
 
 namespace rkv::test {
 
-// What a method cannot do without: a head table of the tiny model.
+// The tiny model that the tests of all methods run on.
+inline constexpr const char* kMethodModel = "llama-f32-gqa3-llama3rope";
+
+// What a method cannot do without: a head table of that model, in which every second head streams.
 inline std::string Required(std::string_view method) {
-  return method == "duo" ? "table=" + TinyHeadTable() : "";
+  if (method != "duo") {
+    return "";
+  }
+  static const HeadTableFile kFile = [] {
+    const ModelInfo model = OpenTiny(kMethodModel)->model();
+    policy::HeadTable table{.method = "duo",
+                            .model = engine::ModelIdentity(model),
+                            .layers = model.layers,
+                            .kv_heads = model.kv_heads,
+                            .scores = {}};
+    for (std::int32_t i = 0; i < model.layers * model.kv_heads; ++i) {
+      table.scores.push_back(static_cast<float>(i % 2));
+    }
+    return HeadTableFile(table);
+  }();
+  return "table=" + kFile.path();
 }
 
 inline std::string Joined(const std::string& a, const std::string& b, char by) {
