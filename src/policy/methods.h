@@ -23,6 +23,7 @@ Method HsaMethod();         // hybrid sparse attention alone, 2.3
 Method SnapKvMethod();      // 2.4
 Method StreamingMethod();   // StreamingLLM, 2.11
 Method H2oMethod();         // 2.12
+Method FastGenMethod();     // 2.13
 
 }  // namespace rkv::policy
 

@@ -25,6 +25,9 @@ struct Rows {
   std::vector<std::int32_t> list;                // of the whole group; read only when !all
   std::vector<std::vector<std::int32_t>> heads;  // [group] or empty; instead of `list`
 
+  // Evict only: a number of the method's own for the head's state (which rule FastGen chose).
+  std::int32_t rule = 0;
+
   // Select only. Bytes that choosing took, counted where kernels read them.
   double estimate_bytes = 0;
   // Completion: a query head's output becomes share[g] of the attention over its rows and the rest

@@ -17,7 +17,7 @@ namespace {
 // A new method is one line here and one file.
 constexpr std::array kMethods = {
     FullMethod,   RocketKvMethod,  RocketKvMtMethod, HsaMethod,
-    SnapKvMethod, StreamingMethod, H2oMethod,
+    SnapKvMethod, StreamingMethod, H2oMethod,        FastGenMethod,
 };
 
 std::vector<std::string_view> Names() {
