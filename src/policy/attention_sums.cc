@@ -75,15 +75,10 @@ void SlotSums::LeaveHeaviest(std::int32_t heavy, std::int32_t recent) {
   if (live_slots() <= heavy + recent) {
     return;
   }
-  const auto tail = live.end() - recent;
-  const auto cut = live.begin() + heavy;
-  std::nth_element(live.begin(), cut, tail, [&](std::int32_t a, std::int32_t b) {
-    const float left = NanLast(sums[Size(a)]);
-    const float right = NanLast(sums[Size(b)]);
-    return left != right ? left > right : a < b;
-  });
-  std::sort(live.begin(), cut);
-  live.erase(cut, tail);
+  const std::vector<std::int32_t> last(live.end() - recent, live.end());
+  live.resize(live.size() - last.size());
+  live = BestSlots(std::move(live), heavy, sums);
+  live.insert(live.end(), last.begin(), last.end());
 }
 
 void SlotSums::Fill(Rows& rows) const {
@@ -99,6 +94,21 @@ void SlotSums::Drop(Rows& keep) const {
   if (!keep.all) {
     keep.list = live;
   }
+}
+
+std::vector<std::int32_t> BestSlots(std::vector<std::int32_t> slots, std::int32_t count,
+                                    std::span<const float> rank) {
+  if (Size(count) < slots.size()) {
+    const auto end = slots.begin() + count;
+    std::nth_element(slots.begin(), end, slots.end(), [&](std::int32_t a, std::int32_t b) {
+      const float left = NanLast(rank[Size(a)]);
+      const float right = NanLast(rank[Size(b)]);
+      return left != right ? left > right : a < b;
+    });
+    slots.erase(end, slots.end());
+    std::ranges::sort(slots);
+  }
+  return slots;
 }
 
 std::size_t AttentionSums::Bytes(std::int64_t rows) {

@@ -35,9 +35,14 @@ struct SlotSums {
   void Drop(Rows& keep) const;
 };
 
+// The `count` of `slots` (ascending) with the largest rank[slot], ascending; ties: the lower slot;
+// NaN last. O(slots).
+std::vector<std::int32_t> BestSlots(std::vector<std::int32_t> slots, std::int32_t count,
+                                    std::span<const float> rank);
+
 // Follows the slots. A rewind drops slots but neither subtracts what later tokens added nor revives
 // what they killed.
-class AttentionSums final : public HeadState {
+class AttentionSums : public HeadState {
  public:
   explicit AttentionSums(const StateShape& shape) : meter_(shape.meter) {}
   ~AttentionSums() override { meter_->SubIndex(bytes_); }

@@ -26,6 +26,8 @@ constexpr std::int32_t kAnswer = 80;
 constexpr std::int32_t kLaterPrompt = 40;
 constexpr std::int32_t kLaterAnswer = 20;
 constexpr std::int32_t kAll = kPrompt + kAnswer + kLaterPrompt + kLaterAnswer;
+// Twice what a conversation has, if every turn gives the answer that the first one planned.
+constexpr std::int32_t kAmple = 2 * (kPrompt + kLaterPrompt + 2 * kAnswer);
 
 TurnShape Shape(std::int32_t group) {
   return {.prompt_tokens = kPrompt,
@@ -241,8 +243,8 @@ TEST(Matrix, PromptsOfAnyLength) {
 }
 
 TEST(Matrix, ABudgetOfTwiceTheLengthReadsEverything) {  // U1
-  std::vector<std::string> specs = Methods(2 * kAll);
-  std::ranges::copy(Pairs(2 * kAll), std::back_inserter(specs));
+  std::vector<std::string> specs = Methods(kAmple);
+  std::ranges::copy(Pairs(kAmple), std::back_inserter(specs));
   for (const std::string& spec : specs) {
     if (!Fits(spec, Shape(2))) {
       continue;

@@ -25,9 +25,14 @@ struct Rows {
   std::vector<std::int32_t> list;                // of the whole group; read only when !all
   std::vector<std::vector<std::int32_t>> heads;  // [group] or empty; instead of `list`
 
+<<<<<<< HEAD
   // Evict only: prompt_budget of this layer where an allocator gave it its own, for its state. 0:
   // the shape's.
   std::int32_t budget = 0;
+=======
+  // Evict only: a number of the method's own for the head's state (which rule FastGen chose).
+  std::int32_t rule = 0;
+>>>>>>> wt-de
 
   // Select only. Bytes that choosing took, counted where kernels read them.
   double estimate_bytes = 0;

@@ -16,8 +16,9 @@ namespace {
 
 // A new method is one line here and one file.
 constexpr std::array kMethods = {
-    FullMethod, RocketKvMethod,  RocketKvMtMethod, HsaMethod,     SnapKvMethod,  AdaKvMethod,
-    DuoMethod,  StreamingMethod, H2oMethod,        ChunkKvMethod, SqueezeMethod, PyramidMethod,
+    FullMethod,    RocketKvMethod, RocketKvMtMethod, HsaMethod, SnapKvMethod,
+    AdaKvMethod,   DuoMethod,      StreamingMethod,  H2oMethod, FastGenMethod,
+    ChunkKvMethod, SqueezeMethod,  PyramidMethod,
 };
 
 // Not a method of its own: what a session is for decides which of two it is.

@@ -1,0 +1,137 @@
+#include "policy/fastgen_rules.h"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <utility>
+
+#include "policy/attention_sums.h"
+
+namespace rkv::policy {
+namespace {
+
+using List = std::vector<std::int32_t>;
+
+// The rule from which on a token is always kept.
+FastGenRule RuleOf(std::int32_t position, std::int32_t sinks, std::span<const TokenClass> classes) {
+  const auto at = static_cast<std::size_t>(position);
+  const TokenClass token = at < classes.size() ? classes[at] : TokenClass::kWord;
+  if (position < sinks || token == TokenClass::kSpecial) {
+    return kSpecialRows;
+  }
+  return token == TokenClass::kPunctuation ? kPunctuation : kFrequent;
+}
+
+List Merge(const List& a, const List& b) {
+  List both;
+  std::ranges::set_union(a, b, std::back_inserter(both));
+  return both;
+}
+
+double Sum(const List& rows, std::span<const float> mass) {
+  double sum = 0;
+  for (const std::int32_t row : rows) {
+    sum += static_cast<double>(mass[static_cast<std::size_t>(row)]);
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::int32_t FastGenCounts::FrequentRows(std::size_t fixed) const {
+  const std::int32_t left = room - local - static_cast<std::int32_t>(fixed);
+  return room > 0 ? std::clamp(left, 0, frequent) : frequent;
+}
+
+std::int64_t FastGenCounts::RowsAtEnd(FastGenRule rule, std::int64_t kept,
+                                      std::int32_t more) const {
+  if (rule == kEverything) {
+    return kept + more;
+  }
+  const std::int64_t most = room > 0 ? std::max<std::int64_t>(kept, room) : kept + frequent;
+  return rule == kLocal ? std::min(kept + more, most) : kept;
+}
+
+FastGenRule FastGenProfile::First(double threshold) const {
+  const auto found =
+      std::ranges::find_if(recovery, [&](double r) { return r >= threshold; }) - recovery.begin();
+  return static_cast<FastGenRule>(std::min<std::ptrdiff_t>(found, kEverything));
+}
+
+FastGenProfile ProfileHead(const LayerPrefill& layer, const HeadPrefill& head,
+                           const FastGenCounts& counts) {
+  SlotSums slots = SlotSums::AfterPrompt(head);
+  FastGenProfile out;
+  List words;
+  List local;
+  for (const std::int32_t row : slots.live) {
+    const FastGenRule rule = RuleOf(head.view.positions[row], counts.sinks, layer.classes);
+    if (rule == kSpecialRows) {
+      out.rows[kSpecialRows].push_back(row);
+    }
+    (rule == kFrequent ? words : out.rows[kPunctuation]).push_back(row);
+    if (row >= head.view.rows - counts.local) {
+      local.push_back(row);
+    }
+  }
+  const std::int32_t frequent = counts.FrequentRows(out.rows[kPunctuation].size());
+  out.rows[kFrequent] =
+      Merge(out.rows[kPunctuation], BestSlots(std::move(words), frequent, slots.sums));
+  out.rows[kLocal] = Merge(out.rows[kFrequent], local);
+  out.rows[kEverything] = std::move(slots.live);
+
+  const double all = static_cast<double>(layer.turn_tokens) * layer.shape.group;
+  for (const FastGenRule rule : {kSpecialRows, kPunctuation, kFrequent}) {
+    out.recovery[rule] = Sum(out.rows[rule], head.column_mass) / all;
+  }
+  List rest;
+  std::ranges::set_difference(out.rows[kEverything], out.rows[kFrequent], std::back_inserter(rest));
+  out.recovery[kLocal] = out.recovery[kFrequent] + Sum(rest, head.near_mass) / all;
+  out.recovery[kEverything] = std::max(1.0, out.recovery[kLocal]);
+  return out;
+}
+
+double FitThreshold(std::span<const FastGenProfile> heads, const FastGenCounts& counts,
+                    std::int64_t rows, std::int32_t more) {
+  std::vector<double> thresholds = {2};  // beyond any recovery: everything
+  for (const FastGenProfile& head : heads) {
+    std::ranges::copy(head.recovery, std::back_inserter(thresholds));
+  }
+  std::ranges::sort(thresholds, std::greater<>());
+  for (const double threshold : thresholds) {
+    std::int64_t kept = 0;
+    for (const FastGenProfile& head : heads) {
+      const FastGenRule rule = head.First(threshold);
+      kept += counts.RowsAtEnd(rule, static_cast<std::int64_t>(head.rows[rule].size()), more);
+    }
+    if (kept <= rows) {
+      return threshold;
+    }
+  }
+  return 0;
+}
+
+List LiveUnderRule(const HeadDecode& in, FastGenRule rule, const FastGenCounts& counts,
+                   const SlotSums& slots) {
+  if (rule == kEverything) {
+    return slots.live;
+  }
+  List held;
+  List words;
+  std::size_t fixed = 0;
+  std::vector<float> average(slots.sums);
+  for (const std::int32_t slot : slots.live) {
+    const std::int32_t position = in.rows.Position(slot);
+    const std::int32_t age = in.position - position;
+    average[static_cast<std::size_t>(slot)] /= static_cast<float>(age + 1);
+    const bool always = RuleOf(position, counts.sinks, in.classes) <= std::min(rule, kPunctuation);
+    fixed += always ? 1 : 0;
+    const bool local = rule == kLocal && age < counts.local;
+    (always || local ? held : words).push_back(slot);
+  }
+  return rule < kFrequent
+             ? held
+             : Merge(held, BestSlots(std::move(words), counts.FrequentRows(fixed), average));
+}
+
+}  // namespace rkv::policy
