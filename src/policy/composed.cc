@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "policy/composed_state.h"
+#include "policy/distinct_options.h"
 #include "policy/rows.h"
 
 namespace rkv::policy {
@@ -21,10 +22,11 @@ ComposedPolicy::ComposedPolicy(std::string_view name, std::string prefix, Parts 
   split_.alpha = parts_.alpha;
 }
 
-void ComposedPolicy::Options(OptionVisitor& options) {
+void ComposedPolicy::Options(OptionVisitor& visitor) {
   if (parts_.evictor == nullptr && parts_.selector == nullptr) {
     return;
   }
+  DistinctOptions options(visitor);
   options.Int("budget", split_.budget, {.low = 16, .high = kMaxTokens},
               "tokens of KV traffic a step may cause per KV head, estimate included");
   if (parts_.evictor != nullptr) {
@@ -187,6 +189,12 @@ void ComposedPolicy::Score(const LayerPrefill& layer, const HeadPrefill& in,
 
 Status ComposedPolicy::Evict(const LayerPrefill& in, std::span<Rows> keep) const {
   return parts_.evictor == nullptr ? Status() : parts_.evictor->Evict(in, keep);
+}
+
+void ComposedPolicy::ExactKeys(const TurnShape& shape, const HeadState& state, std::int32_t slots,
+                               std::vector<std::int32_t>& exact) const {
+  parts_.selector->ExactKeys(shape, *static_cast<const ComposedState&>(state).selector, slots,
+                             exact);
 }
 
 Status ComposedPolicy::Select(const HeadDecode& in, Rows& read) const {

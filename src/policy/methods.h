@@ -14,6 +14,8 @@ namespace rkv::policy {
 struct Method {
   PolicyInfo info;  // without options, which its parts show
   Parts (*make)();
+  // What a composition may take one of: given where `make` is one half although both exist.
+  Parts (*halves)() = nullptr;
 };
 
 Method FullMethod();        // Full-KV, specification 2.10
@@ -21,6 +23,10 @@ Method RocketKvMethod();    // SnapKV eviction, then hybrid sparse attention, 2.
 Method RocketKvMtMethod();  // the same over a view that every turn chooses anew, 2.2
 Method HsaMethod();         // hybrid sparse attention alone, 2.3
 Method SnapKvMethod();      // 2.4
+Method QuestMethod();       // 2.5
+Method SparQMethod();       // 2.6
+Method ExactTopKMethod();   // 2.8
+Method RandomMethod();      // random rows, a floor
 
 }  // namespace rkv::policy
 

@@ -69,8 +69,8 @@ struct Needs {
   bool all_layers = false;
   // Rows that Evict drops stay in the store for later turns: what it keeps is a view.
   bool park = false;
-  // Keys that Evict does not list in `exact` are replaced by their projection on so many directions
-  // of the layer's keys before RoPE (ShadowKV). 0: no.
+  // After a prompt, keys that ExactKeys does not list are replaced by their projection on so many
+  // directions of the layer's keys before RoPE (ShadowKV). 0: no.
   std::int32_t key_rank = 0;
   bool scores_steps = false;  // Select computes something: worth a parallel task
   bool observes = false;      // Observe is to be called
@@ -155,6 +155,10 @@ class Policy {
                      std::vector<float>& scores) const = 0;
   // Once a layer and turn: fills keep[kv_head] (one per head of `in`, given as "all").
   virtual Status Evict(const LayerPrefill& in, std::span<Rows> keep) const = 0;
+  // Once a kv_head and prompt, after its state is built, with Needs::key_rank: appends to `exact`,
+  // ascending, those of the `slots` slots whose keys stay as they are.
+  virtual void ExactKeys(const TurnShape& shape, const HeadState& state, std::int32_t slots,
+                         std::vector<std::int32_t>& exact) const = 0;
   // Once a kv_head and step: fills `read` (given as "all", its lists' memory reused).
   virtual Status Select(const HeadDecode& in, Rows& read) const = 0;
   // Once a kv_head and step after attention over `read`, in parallel, where Needs::observes:

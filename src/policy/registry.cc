@@ -16,7 +16,8 @@ namespace {
 
 // A new method is one line here and one file.
 constexpr std::array kMethods = {
-    FullMethod, RocketKvMethod, RocketKvMtMethod, HsaMethod, SnapKvMethod,
+    FullMethod,  RocketKvMethod,  RocketKvMtMethod, HsaMethod,  SnapKvMethod, QuestMethod,
+    SparQMethod, ExactTopKMethod, RandomMethod,
 };
 
 std::vector<std::string_view> Names() {
@@ -56,9 +57,10 @@ template <class Half>
 Result<Half> HalfOf(std::string_view option, const std::string& name, Half Parts::*half) {
   std::vector<std::string_view> able;
   for (std::size_t i = 0; i < kMethods.size(); ++i) {
-    Parts parts = kMethods[i]().make();
+    const Method method = kMethods[i]();
+    Parts parts = method.halves != nullptr ? method.halves() : method.make();
     const bool both = parts.evictor != nullptr && parts.selector != nullptr;
-    if (both || parts.*half == nullptr) {
+    if ((both && method.halves == nullptr) || parts.*half == nullptr) {
       continue;
     }
     able.push_back(KnownPolicies()[i].name);
