@@ -73,6 +73,7 @@ TEST(ExactTopK, LargerBudgetsReadTheSameRowsAndMore) {  // U6
 }
 
 TEST(ExactTopK, PropertiesOfEverySelector) {
+  test::ExpectPermutes("exact-topk:topk=40");
   test::ExpectSelectorProperties("exact-topk", 0);
   test::ExpectSelectorProperties("exact-topk:heads=query", 0, false);
 }

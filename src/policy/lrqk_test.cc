@@ -241,6 +241,7 @@ TEST(Lrqk, NumbersFollowFromTheBudget) {
 }
 
 TEST(Lrqk, PropertiesOfEverySelector) {
+  test::ExpectPermutes("lrqk:topk=39,lite=1,topr=6,bypass=1");
   test::ExpectSelectorProperties("lrqk", 0.001);
   test::ExpectSelectorProperties("lrqk:solver=als,sweeps=1", 0.001);
 }

@@ -26,6 +26,7 @@ Method SnapKvMethod();      // 2.4
 Method QuestMethod();       // 2.5
 Method SparQMethod();       // 2.6
 Method ExactTopKMethod();   // 2.8
+Method ShadowKvMethod();    // 2.15
 Method LrqkMethod();        // 2.17
 Method RandomMethod();      // random rows, a floor
 

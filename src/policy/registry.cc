@@ -17,7 +17,7 @@ namespace {
 // A new method is one line here and one file.
 constexpr std::array kMethods = {
     FullMethod,  RocketKvMethod,  RocketKvMtMethod, HsaMethod,  SnapKvMethod, QuestMethod,
-    SparQMethod, ExactTopKMethod, LrqkMethod, RandomMethod,
+    SparQMethod, ExactTopKMethod, ShadowKvMethod,   LrqkMethod, RandomMethod,
 };
 
 std::vector<std::string_view> Names() {

@@ -143,6 +143,36 @@ inline void ExpectValid(const policy::Rows& read, std::int32_t group, std::int32
   }
 }
 
+// U5: rows in another order, but for the last one, are chosen alike.
+inline void ExpectPermutes(std::string_view spec) {
+  Rng rng(3);
+  for (const std::int32_t group : {1, 3, 8}) {
+    std::vector<std::vector<float>> keys;
+    for (int row = 0; row < 200; ++row) {
+      keys.push_back(NormalVector(rng, 32));
+    }
+    const auto queries = NormalVector(rng, 32 * static_cast<std::size_t>(group));
+    List order(keys.size());
+    std::iota(order.begin(), order.end(), 0);
+    for (std::size_t i = order.size() - 2; i > 0; --i) {
+      std::swap(order[i], order[rng.Below(i + 1)]);
+    }
+    std::vector<std::vector<float>> shuffled;
+    for (const std::int32_t row : order) {
+      shuffled.push_back(keys[static_cast<std::size_t>(row)]);
+    }
+    const policy::Rows plain = GivenStep(spec, keys, queries, group).Select();
+    const policy::Rows mixed = GivenStep(spec, shuffled, queries, group).Select();
+    ASSERT_FALSE(plain.all) << spec;
+    List back;
+    for (const std::int32_t slot : mixed.list) {
+      back.push_back(order[static_cast<std::size_t>(slot)]);
+    }
+    std::ranges::sort(back);
+    EXPECT_EQ(back, plain.list) << spec;
+  }
+}
+
 // U1 and U4 around every boundary of a budget of 16 rows, U8 at the last step of an answer: the
 // traffic of that step is what Explain says, within `rounding` rows' worth.
 inline void ExpectSelectorProperties(const std::string& method, double rounding,
