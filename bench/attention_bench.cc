@@ -221,7 +221,7 @@ void ChunkScores(benchmark::State& state) {
   std::vector<float> u(static_cast<std::size_t>(chunks));
   Scratch scratch;
   for (auto _ : state) {
-    attention::CpuBackend().chunk_scores({q.data(), group}, index.view(), channels, u, scratch);
+    attention::CpuBackend().chunk_scores({q.data(), group}, index.view(), channels, u, nullptr, scratch);
     benchmark::DoNotOptimize(u.data());
   }
 }

@@ -9,6 +9,7 @@ find_package(llama CONFIG REQUIRED)
 find_package(fmt CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
+find_package(Eigen3 CONFIG REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 find_package(OpenMP REQUIRED COMPONENTS CXX)  # only for omp_set_num_threads: oneDNN's own runtime

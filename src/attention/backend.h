@@ -101,9 +101,10 @@ struct Backend {
 
   // HSA scores: u[b] for every chunk b, from the `channels` channels with the largest
   // sum over heads of |q|. u: [index.chunks()]. Policy specification 2.1, stage 2, steps 1 to 6.
-  // REQUIRES: 1 <= channels <= head_dim.
+  // by_head, unless null: [group][index.chunks()], every head's part of u: the share of its softmax
+  // that one row of the chunk has. REQUIRES: 1 <= channels <= head_dim.
   void (*chunk_scores)(const GroupQuery& query, const kv::IndexView& index, std::int32_t channels,
-                       std::span<float> u, Scratch& scratch);
+                       std::span<float> u, float* by_head, Scratch& scratch);
 
   // The min(k, n) best of n scores, ascending indices to `out`, their number returned.
   // Order: higher score, then lower index; NaN last. O(n).

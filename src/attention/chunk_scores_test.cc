@@ -25,7 +25,15 @@ std::vector<float> Scores(const Backend& backend, const std::vector<float>& q, s
                           const kv::IndexView& index, std::int32_t channels) {
   Scratch scratch;
   std::vector<float> u(static_cast<std::size_t>(index.chunks()), 99.0f);
-  backend.chunk_scores({q.data(), group}, index, channels, u, scratch);
+  std::vector<float> heads(static_cast<std::size_t>(group) * u.size(), 99.0f);
+  backend.chunk_scores({q.data(), group}, index, channels, u, heads.data(), scratch);
+  for (std::size_t b = 0; b < u.size(); ++b) {  // u is the sum of the heads' own
+    float sum = 0;
+    for (std::size_t at = b; at < heads.size(); at += u.size()) {
+      sum += heads[at];
+    }
+    EXPECT_NEAR(u[b], sum, 1e-5f * sum);
+  }
   return u;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/low_rank_keys.h"
 #include "engine/prompt_sums.h"
 #include "kv/block_pool.h"
 #include "kv/head_store.h"
@@ -155,7 +156,8 @@ MemoryPlan PlanMemory(const Runtime& runtime, const policy::Policy& policy,
   plan.kv_index = Size(params.layers) * Size(params.kv_heads) *
                   (policy.StateBytes(shape, runtime.codec, kept) + list_bytes);
   plan.scratch = PrefillScratchBytes(runtime, held_rows, tokens, std::min(needs.window, tokens)) +
-                 PromptSums::Bytes(runtime, needs, held_rows, tokens);
+                 PromptSums::Bytes(runtime, needs, held_rows, tokens) +
+                 (needs.key_rank > 0 ? ReduceKeysBytes(runtime) : 0);
   return plan;
 }
 

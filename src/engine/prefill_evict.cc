@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "engine/low_rank_keys.h"
 #include "engine/prefill.h"
 
 namespace rkv::engine {
@@ -195,6 +196,10 @@ Status Prefill::BuildStates(SessionState& session, std::int32_t layer, LayerCach
     if (!status.ok()) {
       return status;
     }
+  }
+  if (session.needs.key_rank > 0) {
+    evicted_ = true;  // the keys are no longer those that were computed
+    ReduceKeys(runtime_, session, layer);
   }
   return {};
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "policy/composed_state.h"
+#include "policy/distinct_options.h"
 #include "policy/rows.h"
 
 namespace rkv::policy {
@@ -21,10 +22,11 @@ ComposedPolicy::ComposedPolicy(std::string_view name, std::string prefix, Parts 
   split_.alpha = parts_.alpha;
 }
 
-void ComposedPolicy::Options(OptionVisitor& options) {
+void ComposedPolicy::Options(OptionVisitor& visitor) {
   if (parts_.evictor == nullptr && parts_.selector == nullptr) {
     return;
   }
+  DistinctOptions options(visitor);
   options.Int("budget", split_.budget, {.low = 16, .high = kMaxTokens},
               "tokens of KV traffic a step may cause per KV head, estimate included");
   if (parts_.evictor != nullptr) {
@@ -207,6 +209,12 @@ Status ComposedPolicy::Evict(const LayerPrefill& in, std::span<Rows> keep) const
   LayerPrefill of_evictor = in;
   of_evictor.heads = heads;
   return parts_.evictor->Evict(of_evictor, keep);
+}
+
+void ComposedPolicy::ExactKeys(const TurnShape& shape, const HeadState& state, std::int32_t slots,
+                               std::vector<std::int32_t>& exact) const {
+  parts_.selector->ExactKeys(shape, *static_cast<const ComposedState&>(state).selector, slots,
+                             exact);
 }
 
 Status ComposedPolicy::Select(const HeadDecode& in, Rows& read) const {

@@ -29,8 +29,9 @@ class ComposedPolicy final : public Policy {
   // `prefix`: how the string of this method begins, "rocketkv" or "evict=snapkv,select=hsa".
   ComposedPolicy(std::string_view name, std::string prefix, Parts parts);
 
-  // Shows all options; what a reader changes holds from then on.
-  void Options(OptionVisitor& options);
+  // Shows all options; what a reader changes holds from then on. One of the selector whose name the
+  // evictor uses too is shown as select_NAME.
+  void Options(OptionVisitor& visitor);
 
   // Once all options are read. Errors: those of the evictor's files.
   Status Load() { return parts_.evictor == nullptr ? Status() : parts_.evictor->Load(); }
@@ -50,6 +51,8 @@ class ComposedPolicy final : public Policy {
   void Score(const LayerPrefill& layer, const HeadPrefill& in,
              std::vector<float>& scores) const override;
   Status Evict(const LayerPrefill& in, std::span<Rows> keep) const override;
+  void ExactKeys(const TurnShape& shape, const HeadState& state, std::int32_t slots,
+                 std::vector<std::int32_t>& exact) const override;
   Status Select(const HeadDecode& in, Rows& read) const override;
   Status Observe(const HeadDecode& in, const Rows& read, std::span<const float> log_sum,
                  Rows& keep) const override;

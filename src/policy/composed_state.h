@@ -50,6 +50,11 @@ inline HeadPrefill OfEvictor(HeadPrefill in) {
       in.state == nullptr ? nullptr : static_cast<const ComposedState*>(in.state)->evictor.get();
   return in;
 }
+inline HeadPrefill OfSelector(HeadPrefill in) {
+  in.state =
+      in.state == nullptr ? nullptr : static_cast<const ComposedState*>(in.state)->selector.get();
+  return in;
+}
 
 inline HeadPrefill OfSelector(HeadPrefill in) {
   in.state =

@@ -53,7 +53,7 @@ class HeadState {
 };
 
 // A chunk index that follows the slots: HSA, Quest, SparQ (chunks of one row: the keys themselves).
-class ChunkState final : public HeadState {
+class ChunkState : public HeadState {
  public:
   ChunkState(const StateShape& shape, std::int32_t head_dim, std::int32_t chunk_rows)
       : index_(head_dim, shape.codec, chunk_rows, *shape.meter) {}

@@ -6,9 +6,11 @@
 
 #include "base/check.h"
 #include "policy/budget_split.h"
+#include "policy/choose_rows.h"
+#include "policy/hsa_beyond.h"
 #include "policy/methods.h"
 #include "policy/score_blocks.h"
-#include "policy/stages.h"
+#include "policy/value_mean.h"
 
 namespace rkv::policy {
 
@@ -44,10 +46,13 @@ class Hsa final : public Selector {
                 "channels that the estimate reads, at most the head dimension");
     options.Int("page_size", options_.chunk_rows, {.low = 1, .high = kMaxTokens, .automatic = true},
                 "rows of a chunk");
+    beyond_.Show(options);
   }
 
   Status CheckShape(const TurnShape& shape) const override {
-    return CheckAtMost("topr", options_.top_r, shape.head_dim, "the model's head dimension");
+    const Status status =
+        CheckAtMost("topr", options_.top_r, shape.head_dim, "the model's head dimension");
+    return status.ok() ? beyond_.Check(SplitHsa(options_, shape).k) : status;
   }
 
   void Explain(const TurnShape& shape, Numbers& out) const override {
@@ -65,26 +70,27 @@ class Hsa final : public Selector {
   }
 
   std::unique_ptr<HeadState> NewState(const StateShape& shape) const override {
-    return std::make_unique<ChunkState>(shape, shape.turn->head_dim,
-                                        SplitHsa(options_, *shape.turn).chunk_rows);
+    return NewChunks(shape, SplitHsa(options_, *shape.turn).chunk_rows, beyond_.completes());
   }
   std::size_t StateBytes(const TurnShape& shape, kv::Codec codec,
                          std::int64_t rows) const override {
-    return kv::ChunkIndex::Bytes(shape.head_dim, codec, SplitHsa(options_, shape).chunk_rows, rows);
+    return ChunksBytes(shape, codec, SplitHsa(options_, shape).chunk_rows, beyond_.completes(),
+                       rows);
   }
 
   Status Select(const HeadDecode& in, Rows& read) const override {
     const HsaSplit split = SplitHsa(options_, *in.shape);
     const kv::IndexView index = static_cast<const ChunkState&>(*in.state).view();
     Scratch::Frame frame(*in.scratch);
-    const std::span<float> u = ScoreChunks(in, index, split.channels, frame, read);
-    ExpandChunks(*in.backend, u, index.chunk_rows, in.rows.slots, split.k, read.list, *in.scratch);
-    read.all = false;
+    const ChunkScores scores =
+        ScoreChunks(in, index, split.channels, beyond_.completes(), frame, read);
+    ReadChosen(in, scores, index.chunk_rows, beyond_.ChoiceOf(split.k, *in.state), read);
     return {};
   }
 
  private:
   HsaOptions options_;
+  HsaBeyond beyond_;
 };
 
 }  // namespace

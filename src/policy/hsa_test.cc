@@ -32,7 +32,8 @@ TEST(Hsa, ReadsTheBestRowsByChunkScore) {
     const kv::IndexView index = static_cast<const ChunkState&>(*state.selector).view();
     std::vector<float> u(101);
     Scratch scratch;
-    attention::RefBackend().chunk_scores({layer.query(0).data(), group}, index, 8, u, scratch);
+    attention::RefBackend().chunk_scores({layer.query(0).data(), group}, index, 8, u, nullptr,
+                                         scratch);
     List expected;
     ExpandChunks(attention::RefBackend(), u, 3, 301, 40, expected, scratch);
     EXPECT_EQ(read.list, expected);

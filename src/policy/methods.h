@@ -14,6 +14,8 @@ namespace rkv::policy {
 struct Method {
   PolicyInfo info;  // without options, which its parts show
   Parts (*make)();
+  // What a composition may take one of: given where `make` is one half although both exist.
+  Parts (*halves)() = nullptr;
 };
 
 Method FullMethod();        // Full-KV, specification 2.10
@@ -21,14 +23,20 @@ Method RocketKvMethod();    // SnapKV eviction, then hybrid sparse attention, 2.
 Method RocketKvMtMethod();  // the same over a view that every turn chooses anew, 2.2
 Method HsaMethod();         // hybrid sparse attention alone, 2.3
 Method SnapKvMethod();      // 2.4
+Method QuestMethod();       // 2.5
+Method SparQMethod();       // 2.6
 Method AdaKvMethod();       // 2.7
+Method ExactTopKMethod();   // 2.8
 Method DuoMethod();         // DuoAttention, 2.9
 Method StreamingMethod();   // StreamingLLM, 2.11
 Method H2oMethod();         // 2.12
 Method FastGenMethod();     // 2.13
 Method ChunkKvMethod();     // 2.14
+Method ShadowKvMethod();    // 2.15
+Method LrqkMethod();        // 2.17
 Method SqueezeMethod();     // 2.18
 Method PyramidMethod();     // PyramidKV, section 3
+Method RandomMethod();      // random rows, a floor
 
 }  // namespace rkv::policy
 

@@ -117,9 +117,10 @@ class Selector {
     (void)in, (void)read;
     return {};
   }
-  // Rows whose keys stay exact under Needs::key_rank: fills exact[kv_head].
-  virtual void ExactKeys(const LayerPrefill& in, std::span<Rows> exact) const {
-    (void)in, (void)exact;
+  // Policy's function of the same name; `state` is of NewState.
+  virtual void ExactKeys(const TurnShape& shape, const HeadState& state, std::int32_t slots,
+                         std::vector<std::int32_t>& exact) const {
+    (void)shape, (void)state, (void)slots, (void)exact;
   }
 };
 

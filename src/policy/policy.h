@@ -25,14 +25,11 @@ struct Rows {
   std::vector<std::int32_t> list;                // of the whole group; read only when !all
   std::vector<std::vector<std::int32_t>> heads;  // [group] or empty; instead of `list`
 
-<<<<<<< HEAD
   // Evict only: prompt_budget of this layer where an allocator gave it its own, for its state. 0:
   // the shape's.
   std::int32_t budget = 0;
-=======
   // Evict only: a number of the method's own for the head's state (which rule FastGen chose).
   std::int32_t rule = 0;
->>>>>>> wt-de
 
   // Select only. Bytes that choosing took, counted where kernels read them.
   double estimate_bytes = 0;
@@ -78,8 +75,8 @@ struct Needs {
   bool all_layers = false;
   // Rows that Evict drops stay in the store for later turns: what it keeps is a view.
   bool park = false;
-  // Keys that Evict does not list in `exact` are replaced by their projection on so many directions
-  // of the layer's keys before RoPE (ShadowKV). 0: no.
+  // After a prompt, keys that ExactKeys does not list are replaced by their projection on so many
+  // directions of the layer's keys before RoPE (ShadowKV). 0: no.
   std::int32_t key_rank = 0;
   bool scores_steps = false;  // Select computes something: worth a parallel task
   bool observes = false;      // Observe is to be called
@@ -164,6 +161,10 @@ class Policy {
                      std::vector<float>& scores) const = 0;
   // Once a layer and turn: fills keep[kv_head] (one per head of `in`, given as "all").
   virtual Status Evict(const LayerPrefill& in, std::span<Rows> keep) const = 0;
+  // Once a kv_head and prompt, after its state is built, with Needs::key_rank: appends to `exact`,
+  // ascending, those of the `slots` slots whose keys stay as they are.
+  virtual void ExactKeys(const TurnShape& shape, const HeadState& state, std::int32_t slots,
+                         std::vector<std::int32_t>& exact) const = 0;
   // Once a kv_head and step: fills `read` (given as "all", its lists' memory reused).
   virtual Status Select(const HeadDecode& in, Rows& read) const = 0;
   // Once a kv_head and step after attention over `read`, in parallel, where Needs::observes:
@@ -197,8 +198,7 @@ const std::vector<PolicyInfo>& KnownPolicies();
 // `multi_turn`: whether later prompts will follow, which decides what "auto" is.
 // Errors: kInvalidArgument for an unknown method or option (with the nearest and all names), a
 // value that is no number or out of range (with the range), an option given twice.
-Result<std::unique_ptr<const Policy>> MakePolicy(std::string_view spec,
-                                                bool multi_turn = false);
+Result<std::unique_ptr<const Policy>> MakePolicy(std::string_view spec, bool multi_turn = false);
 
 // The numbers that a method derives for a shape, as name and value pairs, for `--explain` and JSON.
 std::vector<std::pair<std::string, double>> ExplainPolicy(const Policy& policy,

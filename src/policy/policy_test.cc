@@ -85,13 +85,15 @@ TEST(MakePolicy, SpecSpellsEveryOptionOut) {
   EXPECT_EQ(Make("full")->spec(), "full");
   EXPECT_EQ(Make("rocketkv")->spec(),
             "rocketkv:budget=1024,window_size=32,kernel_size=63,prompt_budget=auto,split=auto,"
-            "topk=auto,topr=auto,page_size=auto,bypass=1.6,last_token=decode");
+            "topk=auto,topr=auto,page_size=auto,top_p=1,force_first=0,force_last=0,complete=no,"
+            "bypass=1.6,last_token=decode");
   const std::string all =
       "rocketkv:budget=16,window_size=1,kernel_size=1,prompt_budget=2,split=0.1,topk=1,topr=1,"
-      "page_size=1,bypass=2,last_token=prefill";
+      "page_size=1,top_p=0.5,force_first=1,force_last=0,complete=mean,bypass=2,last_token=prefill";
   EXPECT_EQ(Make(all)->spec(), all);
   EXPECT_EQ(Make("hsa:page_size=4,budget=256")->spec(),
-            "hsa:budget=256,topk=auto,topr=auto,page_size=4,bypass=1.6,last_token=decode");
+            "hsa:budget=256,topk=auto,topr=auto,page_size=4,top_p=1,force_first=0,force_last=0,"
+            "complete=no,bypass=1.6,last_token=decode");
 }
 
 TEST(MakePolicy, UnknownNamesListTheNearestAndAll) {

@@ -16,9 +16,10 @@ namespace {
 
 // A new method is one line here and one file.
 constexpr std::array kMethods = {
-    FullMethod,    RocketKvMethod, RocketKvMtMethod, HsaMethod, SnapKvMethod,
-    AdaKvMethod,   DuoMethod,      StreamingMethod,  H2oMethod, FastGenMethod,
-    ChunkKvMethod, SqueezeMethod,  PyramidMethod,
+    FullMethod,      RocketKvMethod, RocketKvMtMethod, HsaMethod,       SnapKvMethod,
+    QuestMethod,     SparQMethod,    AdaKvMethod,      ExactTopKMethod, DuoMethod,
+    StreamingMethod, H2oMethod,      FastGenMethod,    ChunkKvMethod,   ShadowKvMethod,
+    LrqkMethod,      SqueezeMethod,  PyramidMethod,    RandomMethod,
 };
 
 // Not a method of its own: what a session is for decides which of two it is.
@@ -76,9 +77,10 @@ template <class Half>
 Result<Half> HalfOf(std::string_view option, const std::string& name, Half Parts::*half) {
   std::vector<std::string_view> able;
   for (std::size_t i = 0; i < kMethods.size(); ++i) {
-    Parts parts = kMethods[i]().make();
+    const Method method = kMethods[i]();
+    Parts parts = method.halves != nullptr ? method.halves() : method.make();
     const bool both = parts.evictor != nullptr && parts.selector != nullptr;
-    if (both || parts.*half == nullptr) {
+    if ((both && method.halves == nullptr) || parts.*half == nullptr) {
       continue;
     }
     able.push_back(KnownPolicies()[i].name);

@@ -56,7 +56,8 @@ void SparseRows(Input& in) {
 }
 
 void ChunkScores(Input& in) {
-  attention::CpuBackend().chunk_scores(in.query(), in.index.view(), 41, in.scores, in.scratch);
+  attention::CpuBackend().chunk_scores(in.query(), in.index.view(), 41, in.scores, nullptr,
+                                       in.scratch);
 }
 
 void TopK(Input& in) {

@@ -51,6 +51,10 @@ class ForwardingPolicy : public policy::Policy {
   Status Evict(const policy::LayerPrefill& in, std::span<policy::Rows> keep) const override {
     return inner_->Evict(in, keep);
   }
+  void ExactKeys(const policy::TurnShape& shape, const policy::HeadState& state, std::int32_t slots,
+                 std::vector<std::int32_t>& exact) const override {
+    inner_->ExactKeys(shape, state, slots, exact);
+  }
   Status Select(const policy::HeadDecode& in, policy::Rows& read) const override {
     return inner_->Select(in, read);
   }

@@ -185,8 +185,18 @@ HWY_INLINE void SumHeads(const float* e, std::size_t padded, const float* invers
   }
 }
 
+// by_head[h][b] = e_h * inverse_h.
+HWY_INLINE void ScaleHeads(const float* e, std::size_t padded, const float* inverse,
+                           std::size_t group, std::size_t chunks, float* by_head) {
+  for (std::size_t h = 0; h < group; ++h) {
+    const float scale = inverse[h];
+    std::transform(e + h * padded, e + h * padded + chunks, by_head + h * chunks,
+                   [scale](float v) { return v * scale; });
+  }
+}
+
 void ChunkScoresImpl(const GroupQuery& query, const kv::IndexView& index, std::size_t channels,
-                     std::span<float> u, Scratch& scratch) {
+                     std::span<float> u, float* by_head, Scratch& scratch) {
   const auto head_dim = static_cast<std::size_t>(index.head_dim);
   const auto group = static_cast<std::size_t>(query.group);
   const std::size_t padded = (u.size() + 15) / 16 * 16;
@@ -218,6 +228,9 @@ void ChunkScoresImpl(const GroupQuery& query, const kv::IndexView& index, std::s
     inverse[h] = ExponentiateChunks(z + h * padded, padded, selection.temperatures[h], index);
   }
   SumHeads(z, padded, inverse, group, u);
+  if (by_head != nullptr) {
+    ScaleHeads(z, padded, inverse, group, u.size(), by_head);
+  }
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
@@ -231,10 +244,10 @@ namespace rkv::attention::cpu {
 HWY_EXPORT(ChunkScoresImpl);
 
 void ChunkScores(const GroupQuery& query, const kv::IndexView& index, std::int32_t channels,
-                 std::span<float> u, Scratch& scratch) {
+                 std::span<float> u, float* by_head, Scratch& scratch) {
   if (!u.empty()) {
     HWY_DYNAMIC_DISPATCH(ChunkScoresImpl)
-    (query, index, static_cast<std::size_t>(channels), u, scratch);
+    (query, index, static_cast<std::size_t>(channels), u, by_head, scratch);
   }
 }
 

@@ -54,7 +54,7 @@ const std::byte* Side(const GroupQuery& query, const kv::IndexView& index, std::
 }  // namespace
 
 void ChunkScores(const GroupQuery& query, const kv::IndexView& index, std::int32_t channels,
-                 std::span<float> u, Scratch& /*scratch*/) {
+                 std::span<float> u, float* by_head, Scratch& /*scratch*/) {
   const std::vector<std::int32_t> chosen = LoudestChannels(query, index.head_dim, channels);
   std::vector<double> total(u.size(), 0.0);
   for (std::int32_t h = 0; h < query.group; ++h) {
@@ -76,6 +76,9 @@ void ChunkScores(const GroupQuery& query, const kv::IndexView& index, std::int32
     }
     for (std::size_t b = 0; b < z.size(); ++b) {
       total[b] += z[b] / norm;
+      if (by_head != nullptr) {
+        by_head[static_cast<std::size_t>(h) * z.size() + b] = static_cast<float>(z[b] / norm);
+      }
     }
   }
   std::transform(total.begin(), total.end(), u.begin(),

@@ -23,7 +23,7 @@ void WindowMass(const WindowQuery& window, const kv::HeadView& head, std::span<f
 void ColumnMass(const PrefillTile& tile, const kv::HeadView& head, std::int32_t band, float* all,
                 float* near, Scratch& scratch);
 void ChunkScores(const GroupQuery& query, const kv::IndexView& index, std::int32_t channels,
-                 std::span<float> u, Scratch& scratch);
+                 std::span<float> u, float* by_head, Scratch& scratch);
 std::int32_t TopK(std::span<const float> scores, std::int32_t k, std::int32_t* out,
                   Scratch& scratch);
 
