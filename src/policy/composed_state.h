@@ -56,12 +56,6 @@ inline HeadPrefill OfSelector(HeadPrefill in) {
   return in;
 }
 
-inline HeadPrefill OfSelector(HeadPrefill in) {
-  in.state =
-      in.state == nullptr ? nullptr : static_cast<const ComposedState*>(in.state)->selector.get();
-  return in;
-}
-
 // Each part sees its own state of the turn before.
 inline Status ComposedState::Build(const StateBuild& build) {
   const auto with = [&](const HeadPrefill& prefill) {

@@ -23,6 +23,8 @@ void Rows::Reset() {
   all = true;
   list.clear();
   heads.clear();
+  budget = 0;
+  rule = 0;
   estimate_bytes = 0;
   share.clear();
   mean_value = nullptr;
