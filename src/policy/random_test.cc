@@ -46,7 +46,9 @@ TEST(Random, EveryRowIsReadAboutEquallyOften) {
   for (int i = 0; i < 500; ++i) {
     layer.Append();
     for (const std::int32_t row : layer.Select(0).list) {
-      count[static_cast<std::size_t>(row)] += row < 100 ? 1 : 0;
+      if (row < 100) {
+        count[static_cast<std::size_t>(row)] += 1;
+      }
     }
   }
   // Of 100 + i rows 30: about 500 * 30 / 350 each; four standard deviations.
