@@ -23,7 +23,7 @@ THIRD_PARTY = {
     "hwy": {"attention", "model"},
     "dnnl": {"base"},
     "omp": {"base"},
-    "nlohmann": {"cli", "server", "eval", "bench"},
+    "nlohmann": {"policy", "cli", "server", "eval", "bench"},
     "CLI": {"cli"},
     "fmt": {"base", "kv", "policy", "model", "engine", "server", "eval", "bench", "cli"},
     "cuda": {"attention"},

@@ -49,6 +49,8 @@ struct MemoryPlan {
 struct SessionOptions {
   std::string policy = "rocketkv:budget=1024";
   std::int32_t max_new_tokens = 256;  // m of the budget formulas
+  // Later prompts will follow: the method "auto" is then one that keeps all rows.
+  bool multi_turn = false;
 };
 
 // Thread-safe: model facts and tokenizer. Prefill and the sessions share one thread pool: one
@@ -132,6 +134,35 @@ std::vector<PolicyDescription> DescribePolicies();
 
 // Checks a method string without a model. Errors: kInvalidArgument, as NewSession.
 Status CheckPolicy(std::string_view policy);
+
+// The shape that a method derives its numbers for. The defaults are those of an 8B model.
+struct ExplainShape {
+  std::int32_t context = 32768;       // S, prompt and answer, [2, 2^30] tokens
+  std::int32_t max_new_tokens = 256;  // m, of them the answer, [1, context - 1]
+  std::int32_t layers = 32;           // these four: [1, 65536]
+  std::int32_t kv_heads = 8;
+  std::int32_t group = 4;  // heads that share a kv_head
+  std::int32_t head_dim = 128;
+  KvType kv_type = KvType::kAuto;  // kAuto: f16
+};
+
+// What a method comes to. Rows are those of one kv_head, bytes of all layers and kv_heads. Held is
+// meant at the end of the answer, read is the mean over its steps, as in SessionStats.
+struct PolicyNumbers {
+  std::string policy;                                   // every option spelled out
+  std::vector<std::pair<std::string, double>> numbers;  // as the method derives them, in its order
+  double rows_held = 0;
+  double rows_read = 0;      // rows' worth of traffic of a step, the estimate included
+  double rows_estimate = 0;  // the part of rows_read that reads the index
+  double bytes_held = 0;     // of rows_held, without the room in blocks that they leave
+  double bytes_index = 0;    // held besides
+  double bytes_read = 0;     // by a step
+};
+
+// Derives them without a model; for "full" they are what the others are compared with. Cheap.
+// Errors: kInvalidArgument for a field of the shape outside its range (names it, the value and the
+// range), for a method string as CheckPolicy, for options that do not fit the shape.
+Result<PolicyNumbers> ExplainPolicy(std::string_view policy, const ExplainShape& shape);
 
 // "0.1.0".
 std::string_view Version();

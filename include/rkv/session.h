@@ -36,7 +36,7 @@ struct SessionStats {
   double dense_share = 0;             // of the (kv_head, step) reads that took all rows
 
   std::map<std::string, double> stage_seconds;  // "prefill.linear", "decode.select", …
-  std::vector<std::string> warnings;
+  std::vector<std::string> warnings;            // one line each, once a session
 };
 
 struct GenerateResult {

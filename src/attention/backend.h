@@ -88,12 +88,14 @@ struct Backend {
 
   // all[j] = sum over the tile's tokens and the group's heads of the attention weight on row j, for
   // j in [0, first_row + tokens); every token's softmax is that of prefill_tile, and tile.out is
-  // not used. near[j], unless `near` is null, = the part of that sum from tokens i with first_row +
-  // i - j < band: the local band, in which a token's own row counts. Both are overwritten; all sums
-  // up to tokens * group. The sums of the tiles of a prompt add up to the prompt's. all, near:
-  // [first_row + tokens]. Bound by compute: as prefill_tile in f32, scores twice and no values;
-  // give it several hundred query rows. Source: the accumulated attention of H2O, arXiv:2306.14048;
-  // by distance: FastGen, arXiv:2310.01801.
+  // not used. near[j], unless `near` is null: the part of that sum from tokens i with
+  // (first_row + i) - j < band, the local band, in which a token's own row counts. Both are
+  // overwritten. `all` sums up to tokens * group, and the sums of the tiles of a prompt add up to
+  // the prompt's. all, near: [first_row + tokens].
+  // Bound by compute: scores twice and no values, about the time of prefill_tile; give it several
+  // hundred query rows. The "cpu" backend may multiply rows that are not f32 in 16-bit integers:
+  // the relative error of a weight is then about 1e-5 of scale * |q| * |key|.
+  // Source: accumulated attention of H2O, arXiv:2306.14048; by distance, FastGen, arXiv:2310.01801.
   void (*column_mass)(const PrefillTile& tile, const kv::HeadView& head, std::int32_t band,
                       float* all, float* near, Scratch& scratch);
 

@@ -52,13 +52,17 @@ void AddTraffic(const Entry& entry, Row& row) {
   }
 }
 
-// Of bytes at equal bandwidth: by the equations where the method is modelled, else as counted.
-std::optional<double> PredictedRatio(const CellResult& result, const CacheShape& shape,
+// Of bytes at equal bandwidth: as the method derives them, else as counted.
+std::optional<double> PredictedRatio(const CellResult& result, const ExplainShape& cache,
                                      const Entry& entry) {
   const TestShape test = {StartDepth(result.cell), result.cell.tokens};
   const auto weights = static_cast<double>(entry.setting.weight_bytes);
-  const double kv = MethodKvBytes(entry.setting.kv, shape, test).value_or(entry.kv_bytes_per_token);
-  return weights > 0 ? Ratio(weights + FullKvBytes(shape, test), weights + kv) : std::nullopt;
+  const std::optional<double> full = MethodKvBytes("full", cache, test);
+  if (weights <= 0 || !full) {
+    return std::nullopt;
+  }
+  const double kv = MethodKvBytes(entry.setting.kv, cache, test).value_or(entry.kv_bytes_per_token);
+  return Ratio(weights + *full, weights + kv);
 }
 
 std::map<std::string, double> StagesOf(const CellResult& result, const Entry& entry) {
@@ -80,7 +84,7 @@ std::map<std::string, double> StagesOf(const CellResult& result, const Entry& en
   return stages;
 }
 
-Row MakeRow(const CellResult& result, const CacheShape& shape, const Entry& entry,
+Row MakeRow(const CellResult& result, const ExplainShape& cache, const Entry& entry,
             const Bases& bases) {
   Row row;
   row.setting = entry.setting;
@@ -100,7 +104,7 @@ Row MakeRow(const CellResult& result, const CacheShape& shape, const Entry& entr
   if (result.cell.phase == Phase::kDecode) {
     AddTraffic(entry, row);
     if (!entry.setting.peer && !IsOwnFull(entry.setting)) {
-      row.predicted_ratio_to_full = PredictedRatio(result, shape, entry);
+      row.predicted_ratio_to_full = PredictedRatio(result, cache, entry);
     }
   }
   return row;
@@ -108,12 +112,12 @@ Row MakeRow(const CellResult& result, const CacheShape& shape, const Entry& entr
 
 }  // namespace
 
-std::vector<Row> MakeRows(const CellResult& result, const CacheShape& shape, int threads) {
+std::vector<Row> MakeRows(const CellResult& result, const ExplainShape& cache, int threads) {
   const Bases bases = BasesOf(result);
   std::vector<Row> rows;
   for (const Entry& entry : result.entries) {
     if (!entry.tokens_per_second.empty() || !entry.skipped.empty()) {
-      rows.push_back(MakeRow(result, shape, entry, bases));
+      rows.push_back(MakeRow(result, cache, entry, bases));
       rows.back().threads = threads;
     }
   }

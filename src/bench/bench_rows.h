@@ -38,8 +38,8 @@ struct Row {
 };
 
 // Rows of one cell in the order of its entries; entries that were never timed and say no reason are
-// left out. `shape` is that of our cache. Pure.
-std::vector<Row> MakeRows(const CellResult& result, const CacheShape& shape, int threads);
+// left out. `cache`: the shape of ours, without its lengths. Pure.
+std::vector<Row> MakeRows(const CellResult& result, const ExplainShape& cache, int threads);
 
 }  // namespace rkv::bench
 

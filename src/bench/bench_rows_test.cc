@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::SizeIs;
 
-constexpr CacheShape kShape = {.layers = 1, .kv_heads = 1, .head_dim = 64, .bytes_per_number = 2};
+constexpr ExplainShape kShape = {.layers = 1, .kv_heads = 1, .group = 1, .head_dim = 64};
 
 Entry Timed(Setting setting, std::vector<double> speeds) {
   Entry entry;

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/thread_pool.h"
 #include "cli/default_model.h"
+#include "cli/document.h"
 #include "cli/parse_value.h"
 #include "cli/signals.h"
 
@@ -70,12 +71,44 @@ Result<std::unique_ptr<Engine>> OpenEngine(const Options& options, const EngineA
   return engine;
 }
 
+Result<Opened> OpenWithDocument(const Options& options, const EngineApi& api, Console& console) {
+  Opened opened;
+  if (!options.file.empty()) {
+    Result<std::string> text = ReadDocument(options.file, console.in.fd());
+    if (!text) {
+      return text.error();
+    }
+    opened.document = *std::move(text);
+  }
+  Result<std::unique_ptr<Engine>> engine = OpenEngine(options, api, console);
+  if (!engine) {
+    return engine.error();
+  }
+  opened.engine = *std::move(engine);
+  return opened;
+}
+
+std::int32_t PlannedTokens(const Options& options) {
+  const std::int32_t asked = options.generate.max_tokens;
+  return asked < 0 ? kAssumedTokens : asked;
+}
+
+ExplainShape ExplainShapeOf(const ModelInfo& model, const EngineOptions& settings) {
+  ExplainShape shape;
+  shape.context = settings.context;
+  shape.layers = model.layers;
+  shape.kv_heads = model.kv_heads;
+  shape.group = model.heads / std::max(model.kv_heads, 1);
+  shape.head_dim = model.head_dim;
+  shape.kv_type = settings.kv_type;
+  return shape;
+}
+
 SessionOptions SessionOptionsFor(const Options& options, const std::string& policy,
                                  std::int32_t context, std::int32_t prompt_tokens) {
-  const std::int32_t asked = options.generate.max_tokens;
-  const std::int32_t wanted = asked < 0 ? kAssumedTokens : asked;
   const std::int32_t room = std::max(context - prompt_tokens, 1);
-  return {policy, std::clamp(wanted, 1, room)};
+  const bool multi_turn = options.command == Command::kChat || options.prompts.size() > 1;
+  return {policy, std::clamp(PlannedTokens(options), 1, room), multi_turn};
 }
 
 GenerateOptions GenerateOptionsFor(const Options& options, std::int32_t context) {

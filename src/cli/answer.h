@@ -1,4 +1,4 @@
-// What run, chat and info share: opening the engine, options of a session, one answer.
+// What the commands share: opening the engine, options of a session, one answer.
 #ifndef RKV_CLI_ANSWER_H_
 #define RKV_CLI_ANSWER_H_
 
@@ -18,10 +18,27 @@ namespace rkv::cli {
 Result<std::unique_ptr<Engine>> OpenEngine(const Options& options, const EngineApi& api,
                                            Console& console);
 
+// What a conversation starts with.
+struct Opened {
+  std::string document;  // empty without -f
+  std::unique_ptr<Engine> engine;
+};
+
+// Reads the document, then opens the engine. Errors: those of ReadDocument and OpenEngine.
+Result<Opened> OpenWithDocument(const Options& options, const EngineApi& api, Console& console);
+
 // Options of a session whose prompt has `prompt_tokens`: tokens to generate (m of the budget
-// formulas) are as asked, but no more than the context has room for; -n -1 counts as 1024.
+// formulas) are the planned ones, but no more than the context has room for.
 SessionOptions SessionOptionsFor(const Options& options, const std::string& policy,
                                  std::int32_t context, std::int32_t prompt_tokens);
+
+// The tokens to generate that a method plans for, before a context limits them; -n -1 counts as
+// 1024.
+std::int32_t PlannedTokens(const Options& options);
+
+// The cache of a model in an engine with these settings, for ExplainPolicy; its lengths are the
+// settings' context and the default answer.
+ExplainShape ExplainShapeOf(const ModelInfo& model, const EngineOptions& settings);
 
 // Generation with what only the model decides filled in: -1 becomes the context.
 GenerateOptions GenerateOptionsFor(const Options& options, std::int32_t context);

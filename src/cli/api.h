@@ -17,6 +17,7 @@ struct EngineApi {
   std::function<Result<std::unique_ptr<Engine>>(const EngineOptions&)> open;
   std::function<Status(std::string_view policy)> check_policy;
   std::function<std::vector<PolicyDescription>()> describe_policies;
+  std::function<Result<PolicyNumbers>(std::string_view policy, const ExplainShape&)> explain_policy;
   std::function<Result<std::unique_ptr<Engine>>(std::string_view shape, const EngineOptions&)>
       open_shape;
   std::vector<std::string> known_shapes;

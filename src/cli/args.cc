@@ -26,7 +26,7 @@ struct CommandName {
 };
 
 constexpr std::array<CommandName, 6> kCommands = {{
-    {Command::kRun, "run", "answer a question about a document"},
+    {Command::kRun, "run", "answer questions about a document"},
     {Command::kChat, "chat", "talk; one compressed session for all turns"},
     {Command::kInfo, "info", "facts about a model and what a method would keep"},
     {Command::kBench, "bench", "speed of methods and of other engines, in turns"},
@@ -37,9 +37,11 @@ constexpr std::array<CommandName, 6> kCommands = {{
 constexpr std::string_view kExamples =
     "Examples:\n"
     "  rkv run -f report.txt -p \"What was decided?\"\n"
+    "  rkv run -f report.txt -p \"What was decided?\" -p \"By whom?\"\n"
     "  rkv run -m model.gguf -f report.txt -p \"What was decided?\" --kv rocketkv:budget=512 "
     "--compare full\n"
     "  rkv chat -f report.txt --kv hsa:budget=1024\n"
+    "  rkv policies --explain rocketkv:budget=1024 --context 65536\n"
     "  rkv bench -d 4096 --kv full,rocketkv:budget=512 --peer llama.cpp\n";
 
 constexpr std::string_view kEnvironment =
@@ -150,7 +152,9 @@ Status AssignFlag(const Flag& flag, const CLI::Option& parsed, const GetEnv& get
 
 // What no single flag shows to be wrong.
 Status CheckTogether(const Options& o) {
-  if (o.engine.kv_type != o.value_type) {
+  // Where only numbers are asked for, -ctk alone stands for both.
+  const bool key_type_is_both = o.command == Command::kPolicies && o.value_type == KvType::kAuto;
+  if (o.engine.kv_type != o.value_type && !key_type_is_both) {
     return Usage(
         "--cache-type-k and --cache-type-v differ: keys and values are stored in one type, "
         "give both the same");
@@ -158,8 +162,12 @@ Status CheckTogether(const Options& o) {
   if (o.raw && (!o.system.empty() || !o.chat_template.empty())) {
     return Usage("--raw has no chat template: drop --system-prompt and --chat-template");
   }
-  if (o.command == Command::kRun && o.prompt.empty() && o.file.empty()) {
+  if (o.command == Command::kRun && o.file.empty() &&
+      (o.prompts.empty() || o.prompts == std::vector<std::string>{""})) {
     return Usage("nothing to answer: give -p TEXT, -f FILE or both");
+  }
+  if (o.prompts.size() > 1 && std::ranges::find(o.prompts, "") != o.prompts.end()) {
+    return Usage("--prompt: one of several questions is empty, each needs a text");
   }
   if (o.command == Command::kChat && o.file == "-") {
     return Usage("-f -: chat reads its messages from standard input, give a file");

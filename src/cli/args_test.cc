@@ -99,18 +99,25 @@ TEST(ParseArgs, ReadsEngineFlagsAndTheirAliases) {
 }
 
 TEST(ParseArgs, TakesFlashAttentionWithAndWithoutAValue) {
-  EXPECT_EQ(Ok({"run", "-fa", "off", "-p", "hi"}).prompt, "hi");
-  EXPECT_EQ(Ok({"run", "-fa", "-p", "hi"}).prompt, "hi");
-  EXPECT_EQ(Ok({"run", "--flash-attn=auto", "-p", "hi"}).prompt, "hi");
+  EXPECT_THAT(Ok({"run", "-fa", "off", "-p", "hi"}).prompts, ElementsAre("hi"));
+  EXPECT_THAT(Ok({"run", "-fa", "-p", "hi"}).prompts, ElementsAre("hi"));
+  EXPECT_THAT(Ok({"run", "--flash-attn=auto", "-p", "hi"}).prompts, ElementsAre("hi"));
   EXPECT_THAT(Error({"run", "--flash-attn=maybe", "-p", "hi"}), HasSubstr("'maybe'"));
 }
 
 TEST(ParseArgs, LeavesValuesAloneThatLookLikeFlags) {
-  EXPECT_EQ(Ok({"run", "-p", "-sys"}).prompt, "-sys");
-  EXPECT_EQ(Ok({"run", "-p", "--help"}).prompt, "--help");
-  EXPECT_EQ(Ok({"run", "-p", "[a,b]"}).prompt, "[a,b]");
-  EXPECT_EQ(Ok({"run", "--prompt=", "-f", "x"}).prompt, "");
+  EXPECT_THAT(Ok({"run", "-p", "-sys"}).prompts, ElementsAre("-sys"));
+  EXPECT_THAT(Ok({"run", "-p", "--help"}).prompts, ElementsAre("--help"));
+  EXPECT_THAT(Ok({"run", "-p", "[a,b]"}).prompts, ElementsAre("[a,b]"));
+  EXPECT_THAT(Ok({"run", "--prompt=", "-f", "x"}).prompts, ElementsAre(""));
   EXPECT_EQ(Ok({"run", "-p", "hi", "-n5"}).generate.max_tokens, 5);
+}
+
+TEST(ParseArgs, TakesSeveralQuestions) {
+  EXPECT_THAT(Ok({"run", "-p", "a", "--prompt", "b", "-p", "a"}).prompts,
+              ElementsAre("a", "b", "a"));
+  EXPECT_THAT(Ok({"run", "-f", "x"}).prompts, ElementsAre());
+  EXPECT_THAT(Error({"chat", "-p", "a"}), HasSubstr("no flag -p"));
 }
 
 TEST(ParseArgs, TakesABareModelFile) {
@@ -171,7 +178,8 @@ TEST(ParseArgs, SuggestsTheNearestFlagOrCommand) {
 TEST(ParseArgs, RefusesWhatDoesNotGoTogether) {
   EXPECT_THAT(Error({"run"}), HasSubstr("nothing to answer"));
   EXPECT_THAT(Error({"run", "-p", ""}), HasSubstr("nothing to answer"));
-  EXPECT_THAT(Error({"run", "-p", "a", "-p", "b"}), HasSubstr("--prompt is given more than once"));
+  EXPECT_THAT(Error({"run", "-f", "a", "-f", "b"}), HasSubstr("--file is given more than once"));
+  EXPECT_THAT(Error({"run", "-p", "a", "-p", ""}), HasSubstr("--prompt: one of several"));
   EXPECT_THAT(Error({"run", "-p", "a", "-ctk", "f32"}), HasSubstr("differ"));
   EXPECT_THAT(Error({"run", "-p", "a", "--raw", "-sys", "b"}), HasSubstr("--raw"));
   EXPECT_THAT(Error({"chat", "-f", "-"}), HasSubstr("standard input"));

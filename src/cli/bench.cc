@@ -6,6 +6,7 @@
 
 #include "bench/bench_run.h"
 #include "bench/machine.h"
+#include "cli/answer.h"
 #include "cli/bench_report.h"
 #include "cli/bench_setup.h"
 #include "cli/commands.h"
@@ -58,7 +59,8 @@ void DescribeContest(const Contest& contest, BenchReport& report) {
 
 void AddRows(const bench::RunResult& result, int threads, Console& console, BenchReport& report) {
   for (const bench::CellResult& cell : result.cells) {
-    for (bench::Row& row : bench::MakeRows(cell, CacheShapeOf(report.model), threads)) {
+    for (bench::Row& row :
+         bench::MakeRows(cell, ExplainShapeOf(report.model, report.settings), threads)) {
       if (!row.skipped.empty()) {
         AddWarning(fmt::format("{}, {} {}: {}", row.test, row.setting.engine, row.setting.name,
                                row.skipped),

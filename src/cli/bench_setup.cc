@@ -168,13 +168,4 @@ Result<std::unique_ptr<Contest>> OpenContest(const Options& options, const Conte
   return contest;
 }
 
-bench::CacheShape CacheShapeOf(const ModelInfo& model) {
-  const double numbers = 2.0 * model.layers * model.kv_heads * model.head_dim;
-  return {.layers = model.layers,
-          .kv_heads = model.kv_heads,
-          .head_dim = model.head_dim,
-          .bytes_per_number =
-              numbers > 0 ? static_cast<double>(model.kv_bytes_per_token) / numbers : 2};
-}
-
 }  // namespace rkv::cli

@@ -9,7 +9,6 @@
 
 #include "bench/bench_plan.h"
 #include "bench/racer.h"
-#include "bench/roofline.h"
 #include "bench/token_feed.h"
 #include "cli/api.h"
 #include "cli/console.h"
@@ -38,9 +37,6 @@ struct ContestPlan {
 // Opens them. Errors: those of the engine and of the peers, with the peer's name.
 Result<std::unique_ptr<Contest>> OpenContest(const Options& options, const ContestPlan& plan,
                                              const EngineApi& api, Console& console);
-
-// The cache of the engine, for the bandwidth model.
-bench::CacheShape CacheShapeOf(const ModelInfo& model);
 
 }  // namespace rkv::cli
 

@@ -225,19 +225,11 @@ void Conversation::PrintStats() {
 }  // namespace
 
 int Chat(const Options& options, const EngineApi& api, Console& console) {
-  std::string document;
-  if (!options.file.empty()) {
-    Result<std::string> text = ReadDocument(options.file, console.in.fd());
-    if (!text) {
-      return Fail(console, text.error());
-    }
-    document = *std::move(text);
+  Result<Opened> opened = OpenWithDocument(options, api, console);
+  if (!opened) {
+    return Fail(console, opened.error());
   }
-  const Result<std::unique_ptr<Engine>> engine = OpenEngine(options, api, console);
-  if (!engine) {
-    return Fail(console, engine.error());
-  }
-  return Conversation(options, **engine, std::move(document), console).Loop();
+  return Conversation(options, *opened->engine, std::move(opened->document), console).Loop();
 }
 
 }  // namespace rkv::cli

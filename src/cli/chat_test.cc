@@ -74,6 +74,15 @@ TEST(Chat, PrintsAnObjectPerTurn) {
   EXPECT_EQ(o.err, "");
 }
 
+TEST(Chat, PrintsAWarningOnce) {
+  CommandRunner r;
+  r.script.warnings = {"dropped"};
+  r.input = "one\ntwo\nthree\n";
+  const Outcome o = r.Run({"chat", "m.gguf", "--json"});
+  EXPECT_EQ(o.code, 0);
+  EXPECT_EQ(o.err, "warning: dropped\n");
+}
+
 TEST(Chat, SaysWhenTheContextIsFull) {
   CommandRunner r;
   r.script.context = 20;

@@ -50,6 +50,12 @@ Status CheckMethods(const Options& options, const EngineApi& api) {
       return Status(status.code(), "--compare: " + status.message());
     }
   }
+  if (!options.explain.empty()) {
+    status = api.check_policy(options.explain);
+    if (!status.ok()) {
+      return Status(status.code(), "--explain: " + status.message());
+    }
+  }
   return {};
 }
 

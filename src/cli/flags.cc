@@ -28,6 +28,7 @@ constexpr CommandSet kGenerating = In(Command::kRun) | In(Command::kChat);
 constexpr CommandSet kModel = kGenerating | In(Command::kInfo);
 constexpr CommandSet kEngines = kModel | In(Command::kBench);
 constexpr CommandSet kAll = kModel | In(Command::kPolicies);
+constexpr CommandSet kShapes = kEngines | In(Command::kPolicies);  // policies: for --explain
 
 constexpr Text kNoLlama = "-";
 
@@ -107,9 +108,9 @@ constexpr Text kSampling = "Generation";
 constexpr Text kOutput = "Output";
 
 const std::array kFlags = {
-    Flag{"-p,--prompt", "", "TEXT", "question; with -f it follows the document", kInput,
-         In(Command::kRun), kNoLlama, FlagValue::kRequired, FlagRepeat::kError,
-         [](Text v, Options& o) { return StoreText(v, o.prompt); }},
+    Flag{"-p,--prompt", "", "TEXT", "question; with -f it follows the document. More of them are asked in later turns", kInput,
+         In(Command::kRun), kNoLlama, FlagValue::kRequired, FlagRepeat::kAll,
+         [](Text v, Options& o) { return StoreText(v, o.prompts.emplace_back()); }},
     Flag{"-f,--file", "", "FILE", "document, UTF-8; - reads standard input (run only)", kInput,
          kGenerating, kNoLlama, FlagValue::kRequired, FlagRepeat::kError,
          [](Text v, Options& o) { return StoreName(v, o.file); }},
@@ -129,12 +130,18 @@ const std::array kFlags = {
     Flag{"--compare", "", "METHOD", "second method, from the same prefill", kMethod,
          In(Command::kRun), kNoLlama, FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return StoreName(v, o.compare); }},
+    Flag{"--explain", "", "METHOD",
+         "the numbers that this method derives, for an 8B model's shape or that of -m, beside "
+         "Full-KV's",
+         kMethod, In(Command::kPolicies), kNoLlama, FlagValue::kRequired, FlagRepeat::kLastWins,
+         [](Text v, Options& o) { return StoreName(v, o.explain); }},
 
     Flag{"-m,--model", "", "FILE", "GGUF model; a bare argument ending in .gguf is taken too",
-         kEngine, kEngines, "", FlagValue::kRequired, FlagRepeat::kError,
+         kEngine, kShapes, "", FlagValue::kRequired, FlagRepeat::kError,
          [](Text v, Options& o) { return StoreName(v, o.engine.model_path); }},
-    Flag{"-c,--ctx-size,--max-model-len", "", "N", "context in tokens, 0 = the model's (0)",
-         kEngine, kModel, "", FlagValue::kRequired, FlagRepeat::kLastWins,
+    Flag{"-c,--ctx-size,--context,--max-model-len", "", "N",
+ "context in tokens, 0 = the model's (0); without a model 32768",
+         kEngine, kAll, "", FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseInt(v, 0, kMaxInt), o.engine.context); }},
     Flag{"-t,--threads", "", "N", "threads, 0 or -1 = the CPUs this process may use (0)", kEngine,
          kModel, "", FlagValue::kRequired, FlagRepeat::kLastWins,
@@ -149,11 +156,11 @@ const std::array kFlags = {
          "UBATCH", FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseInt(v, 1, kMaxPiece), o.ubatch_tokens); }},
     Flag{"--cache-type-k", "-ctk", "TYPE",
-         "stored keys: f16, bf16, f32, q8, auto = f16, or f32 with --compute f32", kEngine, kEngines,
+         "stored keys: f16, bf16, f32, q8, auto = f16, or f32 with --compute f32", kEngine, kShapes,
          "", FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseKvType(v), o.engine.kv_type); }},
     Flag{"--cache-type-v", "-ctv", "TYPE", "stored values: must be the same as of keys", kEngine,
-         kEngines, "", FlagValue::kRequired, FlagRepeat::kLastWins,
+         kShapes, "", FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseKvType(v), o.value_type); }},
     Flag{"--flash-attn", "-fa", "on|off|auto", "accepted, no effect here: attention is one kernel",
          kEngine, kModel, "", FlagValue::kOptional, FlagRepeat::kLastWins, StoreFlashAttention},
@@ -172,7 +179,7 @@ const std::array kFlags = {
          [](Text v, Options& o) { return Store(ParseBytes(v), o.engine.memory_limit); }},
 
     Flag{"-n,--predict,--n-predict", "", "N", "tokens to generate, -1 = until an end (256)",
-         kSampling, kModel, "", FlagValue::kRequired, FlagRepeat::kLastWins,
+         kSampling, kAll, "", FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseInt(v, -1, kMaxInt), o.generate.max_tokens); }},
     Flag{"-s,--seed", "", "N", "seed of the sampler, -1 = random (-1)", kSampling, kGenerating, "",
          FlagValue::kRequired, FlagRepeat::kLastWins, StoreSeed},

@@ -47,6 +47,12 @@ Json Settings(const EngineOptions& o) {
           {"piece_tokens", o.piece_tokens}};
 }
 
+Json Amounts(const PolicyNumbers& n) {
+  return {{"rows_held", n.rows_held},         {"rows_read", n.rows_read},
+          {"rows_estimate", n.rows_estimate}, {"bytes_held", n.bytes_held},
+          {"bytes_index", n.bytes_index},     {"bytes_read", n.bytes_read}};
+}
+
 Json ToJson(const Report& r, bool with_tokens) {
   Json json = {{"text", r.result.text},
                {"model", r.model},
@@ -74,22 +80,34 @@ Json ToJson(const Report& r, bool with_tokens) {
   return json;
 }
 
-}  // namespace
-
-std::string ReportJson(const Report& report, bool with_tokens) {
-  return Dump(ToJson(report, with_tokens), 2);
+Json Answers(const std::vector<Report>& reports, bool with_tokens) {
+  if (reports.size() == 1) {
+    return ToJson(reports.front(), with_tokens);
+  }
+  Json answers = Json::array();
+  for (const Report& report : reports) {
+    Json answer = {{"prompt", report.prompt}};
+    answer.update(ToJson(report, with_tokens));
+    answers.push_back(std::move(answer));
+  }
+  return {{"answers", answers}};
 }
+
+}  // namespace
 
 std::string ReportJsonLine(const Report& report, bool with_tokens) {
   return Dump(ToJson(report, with_tokens), -1);
 }
 
-std::string RunsJson(std::span<const Report> reports, bool with_tokens) {
-  Json runs = Json::array();
-  for (const Report& report : reports) {
-    runs.push_back(ToJson(report, with_tokens));
+std::string RunJson(std::span<const std::vector<Report>> runs, bool with_tokens) {
+  if (runs.size() == 1) {
+    return Dump(Answers(runs.front(), with_tokens), 2);
   }
-  return Dump({{"runs", runs}}, 2);
+  Json list = Json::array();
+  for (const std::vector<Report>& reports : runs) {
+    list.push_back(Answers(reports, with_tokens));
+  }
+  return Dump({{"runs", list}}, 2);
 }
 
 std::string ModelJson(const ModelReport& report) {
@@ -124,6 +142,29 @@ std::string ModelJson(const ModelReport& report) {
          {"total_bytes", report.plan.total()}}},
        {"settings", Settings(report.settings)}},
       2);
+}
+
+std::string ExplanationJson(const Explanation& explanation) {
+  const ExplainShape& s = explanation.shape;
+  Json numbers = Json::object();
+  for (const auto& [name, value] : explanation.method.numbers) {
+    numbers[name] = value;
+  }
+  Json json = {{"policy", explanation.method.policy},
+               {"model", explanation.model.empty() ? Json() : Json(explanation.model)},
+               {"shape",
+                {{"context", s.context},
+                 {"prompt_tokens", s.context - s.max_new_tokens},
+                 {"max_new_tokens", s.max_new_tokens},
+                 {"layers", s.layers},
+                 {"kv_heads", s.kv_heads},
+                 {"group", s.group},
+                 {"head_dim", s.head_dim},
+                 {"kv_type", KvTypeName(s.kv_type)}}},
+               {"numbers", numbers}};
+  json.update(Amounts(explanation.method));
+  json["full"] = Amounts(explanation.full);
+  return Dump(json, 2);
 }
 
 std::string PoliciesJson(const std::vector<PolicyDescription>& policies) {

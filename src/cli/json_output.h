@@ -13,12 +13,11 @@
 
 namespace rkv::cli {
 
-// One answer, over several lines. `with_tokens` adds the list of generated ids.
-std::string ReportJson(const Report& report, bool with_tokens);
-// The same on one line, for JSON lines.
+// One answer on one line, for JSON lines. `with_tokens` adds the list of generated ids.
 std::string ReportJsonLine(const Report& report, bool with_tokens);
-// {"runs": [...]}.
-std::string RunsJson(std::span<const Report> reports, bool with_tokens);
+// The answers of each method, over several lines: {"runs": [...]} for more than one method. A
+// method's only answer stands for itself, more are {"answers": [...]} with their prompts.
+std::string RunJson(std::span<const std::vector<Report>> runs, bool with_tokens);
 
 // Facts of a model and the memory of one prompt.
 struct ModelReport {
@@ -29,6 +28,15 @@ struct ModelReport {
   MemoryPlan plan;
 };
 std::string ModelJson(const ModelReport& report);
+
+// What --explain prints.
+struct Explanation {
+  std::string model;  // the file whose shape it is; empty: none
+  ExplainShape shape;
+  PolicyNumbers method;
+  PolicyNumbers full;  // Full-KV at the same shape
+};
+std::string ExplanationJson(const Explanation& explanation);
 
 std::string PoliciesJson(const std::vector<PolicyDescription>& policies);
 

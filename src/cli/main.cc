@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
       .open = rkv::Engine::Open,
       .check_policy = rkv::CheckPolicy,
       .describe_policies = rkv::DescribePolicies,
+      .explain_policy = rkv::ExplainPolicy,
       .open_shape = rkv::Engine::OpenShape,
       .known_shapes = rkv::KnownShapes(),
       .peers = {{"llama.cpp", rkv::bench::LlamaPeerSettings(), false, rkv::bench::OpenLlamaPeer},

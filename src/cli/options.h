@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cli/bench_options.h"
 #include "rkv/options.h"
@@ -24,14 +25,15 @@ struct Options {
 
   std::string policy = "rocketkv:budget=1024";
   std::string compare;  // a second method string; empty: none
+  std::string explain;  // the method string that policies explains; empty: none
 
   GenerateOptions generate;  // max_tokens -1: no limit; repeat_last_n -1: the whole context
   bool random_seed = true;
 
   BenchOptions bench;
 
-  std::string prompt;
-  std::string file;  // "-": standard input
+  std::vector<std::string> prompts;  // questions, as turns of one session; empty: the document only
+  std::string file;                  // "-": standard input
   std::string system;
   std::string chat_template;
   bool raw = false;

@@ -12,6 +12,7 @@
 namespace rkv::cli {
 
 struct Report {
+  std::string prompt;  // the question, in a run of several
   std::string model;   // the file
   std::string method;  // the method string as the user wrote it
   std::string policy;  // with every option spelled out

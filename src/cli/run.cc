@@ -1,9 +1,11 @@
-// rkv run: one question about a document, by one method or two from the same prefill.
+// rkv run: questions about a document, in one session a method; by one method, or two from the same
+// prefill.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,147 +21,225 @@
 namespace rkv::cli {
 namespace {
 
-Result<std::vector<Token>> PromptTokens(const Engine& engine, const Options& options,
-                                        const std::string& document) {
-  if (options.raw) {
-    return engine.Tokenize(document + options.prompt, true, false);
-  }
-  std::vector<ChatMessage> messages;
-  if (!options.system.empty()) {
-    messages.push_back({"system", options.system});
-  }
-  messages.push_back({"user", JoinDocument(document, options.prompt)});
-  return engine.TokenizeChat(messages, options.chat_template);
-}
-
-// The sessions of one prompt and what belongs to them.
+// A method with its session and what was said in it.
 struct Contestant {
   SessionOptions options;
   std::unique_ptr<Session> session;
+  std::vector<ChatMessage> history;  // stays empty with --raw
+  std::vector<Report> reports;       // one an answer
 };
 
-Result<std::vector<Contestant>> NewContestants(Engine& engine, const Options& options,
-                                               std::int32_t prompt_tokens) {
-  std::vector<std::string> methods = {options.policy};
-  if (!options.compare.empty()) {
-    methods.push_back(options.compare);
+// Asks every contestant all questions: each is a turn, the first holds the document.
+class Questioning {
+ public:
+  Questioning(const Options& options, Engine& engine, const std::string& document, Console& console)
+      : options_(options),
+        engine_(engine),
+        document_(document),
+        console_(console),
+        questions_(options.prompts.empty() ? std::vector<std::string>{""} : options.prompts),
+        generate_(GenerateOptionsFor(options, engine.options().context)) {
+    generate_.sampler.seed = ChooseSeed(options);
   }
-  std::vector<Contestant> contestants;
+
+  Status Run();
+
+ private:
+  // The first prompt of a conversation, shared by all.
+  std::vector<ChatMessage> Opening() const;
+  Status Begin();
+  Status AddContestants(std::int32_t prompt_tokens);
+  // A later prompt.
+  Status Continue(Contestant& contestant, const std::string& question);
+  Status Ask(Contestant& contestant, const std::string& question);
+  // One answer, streamed unless it goes into JSON. `before`: of the session, before the prompt.
+  Status Reply(Contestant& contestant, const std::string& question, const SessionStats& before);
+  std::string Headings(const Contestant& contestant, const std::string& question) const;
+  void Print();
+
+  const Options& options_;
+  Engine& engine_;
+  const std::string& document_;
+  Console& console_;
+  std::vector<std::string> questions_;
+  GenerateOptions generate_;
+  std::vector<Contestant> contestants_;
+};
+
+std::vector<ChatMessage> Questioning::Opening() const {
+  std::vector<ChatMessage> messages;
+  if (!options_.system.empty()) {
+    messages.push_back({"system", options_.system});
+  }
+  messages.push_back({"user", JoinDocument(document_, questions_.front())});
+  return messages;
+}
+
+Status Questioning::AddContestants(std::int32_t prompt_tokens) {
+  std::vector<std::string> methods = {options_.policy};
+  if (!options_.compare.empty()) {
+    methods.push_back(options_.compare);
+  }
   for (const std::string& method : methods) {
     SessionOptions session_options =
-        SessionOptionsFor(options, method, engine.options().context, prompt_tokens);
-    Result<std::unique_ptr<Session>> session = engine.NewSession(session_options);
+        SessionOptionsFor(options_, method, engine_.options().context, prompt_tokens);
+    Result<std::unique_ptr<Session>> session = engine_.NewSession(session_options);
     if (!session) {
       return session.error();
     }
-    contestants.push_back({std::move(session_options), *std::move(session)});
+    contestants_.push_back({std::move(session_options), *std::move(session), {}, {}});
   }
-  return contestants;
+  return {};
 }
 
-Result<std::vector<Contestant>> Prefill(Engine& engine, const Options& options,
-                                        const std::vector<Token>& tokens, Console& console) {
-  Result<std::vector<Contestant>> contestants =
-      NewContestants(engine, options, static_cast<std::int32_t>(tokens.size()));
-  if (!contestants) {
-    return contestants;
+Status Questioning::Begin() {
+  const std::vector<ChatMessage> opening = options_.raw ? std::vector<ChatMessage>() : Opening();
+  const Result<std::vector<Token>> tokens =
+      options_.raw ? engine_.Tokenize(document_ + questions_.front(), true, false)
+                   : engine_.TokenizeChat(opening, options_.chat_template);
+  if (!tokens) {
+    return tokens.error();
   }
-  std::vector<Session*> sessions;
-  for (const Contestant& contestant : *contestants) {
-    sessions.push_back(contestant.session.get());
-  }
-  const Status status = PrefillWithProgress(engine, sessions, tokens, console);
+  Status status = AddContestants(static_cast<std::int32_t>(tokens->size()));
   if (!status.ok()) {
     return status;
   }
-  return contestants;
+  std::vector<Session*> sessions;
+  for (Contestant& contestant : contestants_) {
+    contestant.history = opening;
+    sessions.push_back(contestant.session.get());
+  }
+  return PrefillWithProgress(engine_, sessions, *tokens, console_);
 }
 
-// One answer, streamed unless it goes into JSON.
-Result<Report> Generate(const Engine& engine, const Contestant& contestant, const Options& options,
-                        const GenerateOptions& generate, Console& console) {
-  if (!options.json && !options.compare.empty()) {
-    console.out.Write(fmt::format("== {} ==\n", contestant.options.policy));
+Status Questioning::Continue(Contestant& contestant, const std::string& question) {
+  const ChatMessage next = {"user", question};
+  const Result<std::vector<Token>> tokens =
+      options_.raw ? engine_.Tokenize(question, false, false)
+                   : engine_.TokenizeChatTurn(contestant.history, next, options_.chat_template);
+  if (!tokens) {
+    return tokens.error();
+  }
+  if (!options_.raw) {
+    contestant.history.push_back(next);
+  }
+  Session* const session = contestant.session.get();
+  return PrefillWithProgress(engine_, {&session, 1}, *tokens, console_);
+}
+
+Status Questioning::Ask(Contestant& contestant, const std::string& question) {
+  SessionStats before;
+  if (!contestant.reports.empty()) {
+    before = contestant.session->stats();
+    const Status status = Continue(contestant, question);
+    if (!status.ok()) {
+      return Status(status.code(), fmt::format("--prompt '{}': {}", question, status.message()));
+    }
+  }
+  return Reply(contestant, question, before);
+}
+
+// The question stands once above the answers of all methods.
+std::string Questioning::Headings(const Contestant& contestant, const std::string& question) const {
+  std::string text;
+  if (questions_.size() > 1 && &contestant == &contestants_.front()) {
+    text = contestant.reports.empty() ? "> " : "\n> ";
+    for (const char c : question) {
+      text += c == '\n' ? std::string("\n> ") : std::string(1, c);
+    }
+    text += "\n";
+  }
+  if (!options_.compare.empty()) {
+    text += fmt::format("== {} ==\n", contestant.options.policy);
+  }
+  return text;
+}
+
+Status Questioning::Reply(Contestant& contestant, const std::string& question,
+                          const SessionStats& before) {
+  Output* const out = options_.json ? nullptr : &console_.out;
+  if (out != nullptr) {
+    out->Write(Headings(contestant, question));
   }
   std::string text;
-  Result<GenerateResult> result =
-      Answer(*contestant.session, generate, options.json ? nullptr : &console.out, &text);
-  if (!options.json) {
-    EndLine(console.out, text);
+  Result<GenerateResult> result = Answer(*contestant.session, generate_, out, &text);
+  if (out != nullptr) {
+    EndLine(*out, text);
   }
   if (!result) {
     return result.error();
   }
-  Result<Report> report = MakeReport(engine, *contestant.session, contestant.options,
-                                     *std::move(result), contestant.session->stats());
-  if (report) {
-    report->seed = generate.sampler.seed;
+  Result<Report> report =
+      MakeReport(engine_, *contestant.session, contestant.options, *std::move(result),
+                 TurnStats(before, contestant.session->stats()));
+  if (!report) {
+    return report.error();
   }
-  return report;
+  report->prompt = question;
+  report->seed = generate_.sampler.seed;
+  contestant.reports.push_back(*std::move(report));
+  if (!options_.raw) {
+    contestant.history.push_back({"assistant", text});
+  }
+  return {};
 }
 
-void PrintReports(const std::vector<Report>& reports, const Options& options, Console& console) {
+void Questioning::Print() {
+  std::vector<Report> sessions;  // the last answer, with the counts of the whole session
+  std::vector<std::vector<Report>> runs;
   std::vector<std::string> warned;
-  for (const Report& report : reports) {
+  for (Contestant& contestant : contestants_) {
+    Report report = contestant.reports.back();
+    report.stats = contestant.session->stats();
+    report.generated_tokens = 0;
+    for (const Report& answer : contestant.reports) {
+      report.generated_tokens += answer.generated_tokens;
+    }
     for (const std::string& warning : report.stats.warnings) {
-      if (std::find(warned.begin(), warned.end(), warning) == warned.end()) {
-        PrintWarning(console, warning);
+      if (std::ranges::find(warned, warning) == warned.end()) {
+        PrintWarning(console_, warning);
         warned.push_back(warning);
       }
     }
+    sessions.push_back(std::move(report));
+    runs.push_back(std::move(contestant.reports));
   }
-  if (options.json) {
-    console.out.Write(options.compare.empty() ? ReportJson(reports.front(), options.verbose)
-                                              : RunsJson(reports, options.verbose));
+  if (options_.json) {
+    console_.out.Write(RunJson(runs, options_.verbose));
     return;
   }
-  console.err.Write(fmt::format("\n{}", StatsTable(reports)));
-  for (const Report& report : reports) {
-    if (options.verbose) {
-      console.err.Write(fmt::format("\n{}\n{}", report.policy, StageTable(report)));
+  console_.err.Write(fmt::format("\n{}", StatsTable(sessions)));
+  for (const Report& report : sessions) {
+    if (options_.verbose) {
+      console_.err.Write(fmt::format("\n{}\n{}", report.policy, StageTable(report)));
     }
   }
 }
 
-Status Run(Engine& engine, const Options& options, const std::string& document, Console& console) {
-  const Result<std::vector<Token>> tokens = PromptTokens(engine, options, document);
-  if (!tokens) {
-    return tokens.error();
-  }
-  const Result<std::vector<Contestant>> contestants = Prefill(engine, options, *tokens, console);
-  if (!contestants) {
-    return contestants.error();
-  }
-  GenerateOptions generate = GenerateOptionsFor(options, engine.options().context);
-  generate.sampler.seed = ChooseSeed(options);
-  std::vector<Report> reports;
-  for (const Contestant& contestant : *contestants) {
-    Result<Report> report = Generate(engine, contestant, options, generate, console);
-    if (!report) {
-      return report.error();
+Status Questioning::Run() {
+  Status status = Begin();
+  for (const std::string& question : questions_) {
+    for (Contestant& contestant : contestants_) {
+      if (status.ok()) {
+        status = Ask(contestant, question);
+      }
     }
-    reports.push_back(*std::move(report));
+    ++generate_.sampler.seed;  // a repeated question may get another answer
   }
-  PrintReports(reports, options, console);
-  return {};
+  if (status.ok()) {
+    Print();
+  }
+  return status;
 }
 
 }  // namespace
 
 int Run(const Options& options, const EngineApi& api, Console& console) {
-  std::string document;
-  if (!options.file.empty()) {
-    Result<std::string> text = ReadDocument(options.file, console.in.fd());
-    if (!text) {
-      return Fail(console, text.error());
-    }
-    document = *std::move(text);
+  const Result<Opened> opened = OpenWithDocument(options, api, console);
+  if (!opened) {
+    return Fail(console, opened.error());
   }
-  const Result<std::unique_ptr<Engine>> engine = OpenEngine(options, api, console);
-  if (!engine) {
-    return Fail(console, engine.error());
-  }
-  const Status status = Run(**engine, options, document, console);
+  const Status status = Questioning(options, *opened->engine, opened->document, console).Run();
   return status.ok() ? kExitOk : Fail(console, status);
 }
 

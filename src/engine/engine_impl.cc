@@ -14,7 +14,6 @@
 #include "engine/random_fill.h"
 
 namespace rkv::engine {
-namespace {
 
 kv::Codec CodecOf(KvType type) {
   switch (type) {
@@ -28,8 +27,6 @@ kv::Codec CodecOf(KvType type) {
       return kv::Codec::kF16;
   }
 }
-
-}  // namespace
 
 EngineImpl::EngineImpl(const EngineOptions& options, std::unique_ptr<model::Model> model)
     : options_(options), model_(std::move(model)), pool_(options.threads) {
@@ -89,7 +86,7 @@ Result<std::unique_ptr<Session>> EngineImpl::NewSession(const SessionOptions& op
     return Status(Code::kInvalidArgument,
                   fmt::format("max_new_tokens must be at least 1, got {}", options.max_new_tokens));
   }
-  Result<std::unique_ptr<const policy::Policy>> method = policy::MakePolicy(options.policy);
+  Result<std::unique_ptr<const policy::Policy>> method = policy::MakePolicy(options.policy, options.multi_turn);
   if (!method) {
     return method.error();
   }
@@ -106,7 +103,7 @@ Result<MemoryPlan> EngineImpl::PlanPrompt(const SessionOptions& options,
         fmt::format("a plan needs 1 to {} prompt tokens and at least 1 new one, got {} and {}",
                     runtime_.context, tokens, options.max_new_tokens));
   }
-  Result<std::unique_ptr<const policy::Policy>> method = policy::MakePolicy(options.policy);
+  Result<std::unique_ptr<const policy::Policy>> method = policy::MakePolicy(options.policy, options.multi_turn);
   if (!method) {
     return method.error();
   }
@@ -249,6 +246,7 @@ Status EngineImpl::BeginTurn(std::span<SessionImpl* const> sessions, std::int32_
     if (Status status = begins ? state.BeginTurn(tokens, runtime_) : Status(); !status.ok()) {
       return status;
     }
+    session->WarnOfDroppedRows();
   }
   return {};
 }

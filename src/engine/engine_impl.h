@@ -14,6 +14,9 @@
 
 namespace rkv::engine {
 
+// How rows of a type are stored; kAuto as f16.
+kv::Codec CodecOf(KvType type);
+
 class EngineImpl final : public Engine {
  public:
   // REQUIRES: options checked, `model` loaded.

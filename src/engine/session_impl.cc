@@ -80,6 +80,24 @@ Status SessionImpl::Step(Token token) {
   return DecodeToken(runtime_, token, state_, buffers_);
 }
 
+void SessionImpl::WarnOfDroppedRows() {
+  const auto dropped = [this](const kv::HeadStore& head) { return head.rows() < state_.position; };
+  const bool any = std::ranges::any_of(state_.layers, [&dropped](const LayerCache& layer) {
+    return std::ranges::any_of(layer.heads, dropped);
+  });
+  if (!any) {
+    return;
+  }
+  const std::string_view keeps_all = policy::MakePolicy("rocketkv-mt") ? "rocketkv-mt" : "hsa";
+  std::string warning = fmt::format(
+      "{} dropped rows of earlier turns: text that only later questions need may be lost ({} keeps "
+      "all rows)",
+      state_.policy->name(), keeps_all);
+  if (std::ranges::find(warnings_, warning) == warnings_.end()) {
+    warnings_.push_back(std::move(warning));
+  }
+}
+
 Status SessionImpl::FinishPrompt(Token last) {
   const ReadTotals before = state_.reads;
   const Status status = Step(last);
@@ -193,6 +211,7 @@ SessionStats SessionImpl::stats() const {
     stats.dense_share = static_cast<double>(state_.reads.dense) / reads;
   }
   stats.stage_seconds = state_.stage_seconds;
+  stats.warnings = warnings_;
   return stats;
 }
 

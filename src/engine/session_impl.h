@@ -38,6 +38,8 @@ class SessionImpl final : public Session {
   const Runtime& runtime() const { return runtime_; }
   // Feeds the last prompt token when the prefill left it out. Counts as prefill time.
   Status FinishPrompt(Token last);
+  // A later prompt begins: warns when rows that it may need are gone for good. Once a session.
+  void WarnOfDroppedRows();
   // kInvalidArgument when the session has lost rows.
   Status CheckUsable() const;
 
@@ -47,6 +49,7 @@ class SessionImpl final : public Session {
   const Runtime& runtime_;
   SessionState state_;
   DecodeBuffers buffers_;
+  std::vector<std::string> warnings_;  // for the statistics
 };
 
 }  // namespace rkv::engine

@@ -32,6 +32,9 @@ class ComposedPolicy final : public Policy {
   // Shows all options; what a reader changes holds from then on.
   void Options(OptionVisitor& options);
 
+  // Once all options are read. Errors: those of the evictor's files.
+  Status Load() { return parts_.evictor == nullptr ? Status() : parts_.evictor->Load(); }
+
   std::string_view name() const override { return name_; }
   std::string spec() const override { return spec_; }
   // Spells the options out once they are read.

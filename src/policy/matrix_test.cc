@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "support/forwarding_policy.h"
+#include "support/head_table_file.h"
 #include "support/policy_layer.h"
 
 namespace rkv::policy {
@@ -46,7 +47,7 @@ std::string WithBudget(const std::string& name, std::int32_t budget) {
 std::vector<std::string> Methods(std::int32_t budget) {
   std::vector<std::string> specs;
   for (const PolicyInfo& info : KnownPolicies()) {
-    specs.push_back(WithBudget(info.name, budget));
+    specs.push_back(WithBudget(test::WithTable(info.name), budget));
   }
   return specs;
 }
@@ -55,7 +56,9 @@ std::vector<std::string> Pairs(std::int32_t budget) {
   std::vector<std::string> specs;
   for (const PolicyInfo& evictor : KnownPolicies()) {
     for (const PolicyInfo& selector : KnownPolicies()) {
-      const std::string name = "evict=" + evictor.name + ",select=" + selector.name;
+      std::string table = test::WithTable(evictor.name).substr(evictor.name.size());
+      std::ranges::replace(table, ':', ',');
+      const std::string name = "evict=" + evictor.name + ",select=" + selector.name + table;
       if (MakePolicy(name)) {
         specs.push_back(WithBudget(name, budget));
       }

@@ -21,9 +21,14 @@ Method RocketKvMethod();    // SnapKV eviction, then hybrid sparse attention, 2.
 Method RocketKvMtMethod();  // the same over a view that every turn chooses anew, 2.2
 Method HsaMethod();         // hybrid sparse attention alone, 2.3
 Method SnapKvMethod();      // 2.4
+Method AdaKvMethod();       // 2.7
+Method DuoMethod();         // DuoAttention, 2.9
 Method StreamingMethod();   // StreamingLLM, 2.11
 Method H2oMethod();         // 2.12
 Method FastGenMethod();     // 2.13
+Method ChunkKvMethod();     // 2.14
+Method SqueezeMethod();     // 2.18
+Method PyramidMethod();     // PyramidKV, section 3
 
 }  // namespace rkv::policy
 

@@ -23,6 +23,8 @@ class Evictor {
   virtual ~Evictor() = default;
   // Shows every option to `options`, which may change it.
   virtual void Options(OptionVisitor& options) { (void)options; }
+  // Reads the files that the options name: once, when they are final.
+  virtual Status Load() { return {}; }
   virtual Status CheckShape(const TurnShape& shape) const {
     (void)shape;
     return {};

@@ -27,6 +27,9 @@ struct Rows {
 
   // Evict only: a number of the method's own for the head's state (which rule FastGen chose).
   std::int32_t rule = 0;
+  // Evict only: prompt_budget of this layer where an allocator gave it its own, for its state. 0:
+  // the shape's.
+  std::int32_t budget = 0;
 
   // Select only. Bytes that choosing took, counted where kernels read them.
   double estimate_bytes = 0;
@@ -188,9 +191,10 @@ const std::vector<PolicyInfo>& KnownPolicies();
 
 // Creates the method named by `spec`, e.g. "rocketkv:budget=512,window_size=32", or composed as
 // "evict=snapkv,select=hsa,budget=512" from any method that evicts and any that selects.
+// `multi_turn`: whether later prompts will follow, which decides what "auto" is.
 // Errors: kInvalidArgument for an unknown method or option (with the nearest and all names), a
 // value that is no number or out of range (with the range), an option given twice.
-Result<std::unique_ptr<const Policy>> MakePolicy(std::string_view spec);
+Result<std::unique_ptr<const Policy>> MakePolicy(std::string_view spec, bool multi_turn = false);
 
 // The numbers that a method derives for a shape, as name and value pairs, for `--explain` and JSON.
 std::vector<std::pair<std::string, double>> ExplainPolicy(const Policy& policy,

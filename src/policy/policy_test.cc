@@ -11,6 +11,7 @@
 
 #include "policy/composed_state.h"
 #include "policy/stages.h"
+#include "support/head_table_file.h"
 #include "support/policy_layer.h"
 #include "support/random.h"
 
@@ -53,8 +54,10 @@ struct Evicted {
 
 TEST(KnownPolicies, EveryMethodIsMadeByItsNameAndParsesItsOwnSpec) {
   for (const PolicyInfo& info : KnownPolicies()) {
-    const auto policy = Make(info.name);
-    EXPECT_EQ(policy->name(), info.name);
+    const std::string given = test::WithTable(info.name);
+    const std::string join = given == info.name ? ":" : ",";
+    const auto policy = Make(given);
+    EXPECT_EQ(policy->name(), info.name == "auto" ? "rocketkv" : info.name);
     EXPECT_EQ(Make(policy->spec())->spec(), policy->spec());
     for (const std::string& text : {info.keeps, info.reads, info.state, info.source}) {
       EXPECT_FALSE(text.empty()) << info.name;
@@ -65,10 +68,17 @@ TEST(KnownPolicies, EveryMethodIsMadeByItsNameAndParsesItsOwnSpec) {
       }
       EXPECT_FALSE(option.help.empty());
       EXPECT_THAT(policy->spec(), HasSubstr(option.name + "=" + option.default_value));
-      EXPECT_EQ(Make(info.name + ":" + option.name + "=" + option.default_value)->spec(),
+      EXPECT_EQ(Make(given + join + option.name + "=" + option.default_value)->spec(),
                 policy->spec());
     }
   }
+}
+
+TEST(MakePolicy, AutoIsWhatTheSessionIsFor) {
+  EXPECT_EQ(Make("auto:budget=64")->spec(), Make("rocketkv:budget=64")->spec());
+  const auto chat = MakePolicy("auto:budget=64", true);
+  ASSERT_TRUE(chat);
+  EXPECT_EQ((*chat)->spec(), Make("rocketkv-mt:budget=64")->spec());
 }
 
 TEST(MakePolicy, SpecSpellsEveryOptionOut) {

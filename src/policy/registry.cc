@@ -16,9 +16,25 @@ namespace {
 
 // A new method is one line here and one file.
 constexpr std::array kMethods = {
-    FullMethod,   RocketKvMethod,  RocketKvMtMethod, HsaMethod,
-    SnapKvMethod, StreamingMethod, H2oMethod,        FastGenMethod,
+    FullMethod,    RocketKvMethod, RocketKvMtMethod, HsaMethod, SnapKvMethod,
+    AdaKvMethod,   DuoMethod,      StreamingMethod,  H2oMethod, FastGenMethod,
+    ChunkKvMethod, SqueezeMethod,  PyramidMethod,
 };
+
+// Not a method of its own: what a session is for decides which of two it is.
+PolicyInfo AutoInfo() {
+  PolicyInfo info = {.name = "auto",
+                     .keeps = "as rocketkv-mt where later questions will follow, else as rocketkv",
+                     .reads = "as these; all rows while that is no slower (option bypass)",
+                     .state = "as these",
+                     .source = "RocketKV, arXiv:2502.14051"};
+  OptionLister lister;
+  ComposedPolicy(info.name, info.name, RocketKvMethod().make()).Options(lister);
+  info.options = std::move(lister.options);
+  std::erase_if(info.options,  // its default differs between the two
+                [](const OptionInfo& option) { return option.name == "window_size"; });
+  return info;
+}
 
 std::vector<std::string_view> Names() {
   std::vector<std::string_view> names;
@@ -34,6 +50,9 @@ Result<std::unique_ptr<const Policy>> Read(std::string_view name, std::string pr
   OptionReader reader(given);
   policy->Options(reader);
   if (Status status = reader.Finish(); !status.ok()) {
+    return status;
+  }
+  if (Status status = policy->Load(); !status.ok()) {
     return status;
   }
   policy->FixSpec();
@@ -112,15 +131,19 @@ const std::vector<PolicyInfo>& KnownPolicies() {
       made.info.options = std::move(lister.options);
       out.push_back(std::move(made.info));
     }
+    out.push_back(AutoInfo());
     return out;
   }();
   return known;
 }
 
-Result<std::unique_ptr<const Policy>> MakePolicy(std::string_view spec) {
+Result<std::unique_ptr<const Policy>> MakePolicy(std::string_view spec, bool multi_turn) {
   Result<MethodString> given = ParseMethodString(spec);
   if (!given) {
     return given.error();
+  }
+  if (given->method == "auto") {
+    given->method = multi_turn ? "rocketkv-mt" : "rocketkv";
   }
   if (given->method == kComposed) {
     return Compose(*std::move(given));

@@ -13,8 +13,6 @@
 namespace rkv::policy {
 namespace {
 
-constexpr IntRange kWindow{.low = 1, .high = 4096};
-constexpr IntRange kKernel{.low = 1, .high = 65535, .odd = true};
 constexpr std::array<std::string_view, 2> kHeads = {"group", "query"};
 
 class SnapKv final : public Evictor {
@@ -22,10 +20,8 @@ class SnapKv final : public Evictor {
   explicit SnapKv(const SnapKvOptions& options) : options_(options) {}
 
   void Options(OptionVisitor& options) override {
-    options.Int("window_size", options_.window, kWindow,
-                "last prompt tokens whose attention scores the prompt");
-    options.Int("kernel_size", options_.kernel, kKernel,
-                "width of the max pooling over row scores");
+    options.Int("window_size", options_.window, kSnapKvWindow, kSnapKvWindowHelp);
+    options.Int("kernel_size", options_.kernel, kSnapKvKernel, kSnapKvKernelHelp);
     if (!options_.fixed_heads) {
       std::size_t heads = options_.per_head ? 1 : 0;
       options.Choice("heads", heads, kHeads,

@@ -4,10 +4,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "policy/parts.h"
 
 namespace rkv::policy {
+
+// Options of every method that scores the prompt by its last queries.
+inline constexpr IntRange kSnapKvWindow{.low = 1, .high = 4096};
+inline constexpr IntRange kSnapKvKernel{.low = 1, .high = 65535, .odd = true};
+inline constexpr std::string_view kSnapKvWindowHelp =
+    "last prompt tokens whose attention scores the prompt";
+inline constexpr std::string_view kSnapKvKernelHelp = "width of the max pooling over row scores";
 
 struct SnapKvOptions {
   std::int32_t window = 32;  // w, "window_size"

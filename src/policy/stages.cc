@@ -5,8 +5,8 @@
 #include <limits>
 #include <numeric>
 
-#include "attention/pool_rows.h"
 #include "base/check.h"
+#include "policy/scored_rows.h"
 
 namespace rkv::policy {
 namespace {
@@ -30,26 +30,15 @@ std::vector<std::int32_t> SnapKvRows(std::span<const float> mass, std::int32_t w
                                      std::int32_t kernel, std::int32_t prompt_budget) {
   const auto prefix = static_cast<std::int32_t>(mass.size());
   const std::int32_t kept = std::clamp(prompt_budget - window, 0, prefix);
-  std::vector<std::int32_t> rows(mass.size());
-  std::iota(rows.begin(), rows.end(), 0);
+  std::vector<std::int32_t> rows(static_cast<std::size_t>(kept));
   if (kept < prefix) {
-    std::vector<float> pooled(mass.size());
-    attention::MaxPoolRows(mass, kernel, pooled);
-    std::nth_element(
-        rows.begin(), rows.begin() + kept, rows.end(), [&](std::int32_t a, std::int32_t b) {
-          const auto i = static_cast<std::size_t>(a);
-          const auto j = static_cast<std::size_t>(b);
-          const float left = NanLast(pooled[i]);
-          const float right = NanLast(pooled[j]);
-          if (left != right) {
-            return left > right;
-          }
-          const float unpooled_left = NanLast(mass[i]);
-          const float unpooled_right = NanLast(mass[j]);
-          return unpooled_left != unpooled_right ? unpooled_left > unpooled_right : a < b;
-        });
-    rows.resize(static_cast<std::size_t>(kept));
+    std::vector<ScoredRow> scored = ScoreRows(mass, kernel, 0);
+    BestFirst(scored, rows.size());
+    std::transform(scored.begin(), scored.begin() + kept, rows.begin(),
+                   [](const ScoredRow& best) { return best.row; });
     std::sort(rows.begin(), rows.end());
+  } else {
+    std::iota(rows.begin(), rows.end(), 0);
   }
   for (std::int32_t i = 0; i < window; ++i) {
     rows.push_back(prefix + i);

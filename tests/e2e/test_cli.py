@@ -101,6 +101,8 @@ def test_no_command_prints_help_on_stderr():
     (("run", "-p", "hi", "--compare", "nosuch"), "--compare"),
     (("run",), "-p TEXT"),
     (("run", "-p", ""), "-p TEXT"),
+    (("run", "-p", "a", "-p", ""), "--prompt: one of several questions is empty"),
+    (("chat", "-p", "hi"), "there is no flag -p"),
     (("run", "report.txt"), "-f FILE"),
 ])
 def test_usage_errors_are_one_line_and_exit_2(args, words):
@@ -217,6 +219,55 @@ def test_compare_answers_twice_from_one_prefill(document):
     assert runs[0]["prompt_tokens"] == runs[1]["prompt_tokens"]
 
 
+QUESTIONS = ("-p", "What colour is it?", "-p", "Why?", "-p", "And the ferry?")
+
+
+def test_several_questions_are_turns_of_one_session(document):
+    args = ("-f", document, *QUESTIONS, "-n", "6", "--kv", "rocketkv:budget=64")
+    result = run(*args)
+    assert result.returncode == 0, result.stderr
+    answers = json.loads(run(*args, "--json").stdout)["answers"]
+    assert [a["prompt"] for a in answers] == ["What colour is it?", "Why?", "And the ferry?"]
+    for answer in answers:
+        check_report(answer)
+    blocks = [f"> {a['prompt']}\n{a['text']}".rstrip("\n") + "\n" for a in answers]
+    assert result.stdout == "\n".join(blocks)
+    assert answers[0]["prompt_tokens"] > 10 * max(a["prompt_tokens"] for a in answers[1:])
+    assert answers[0]["kv"]["bytes_full"] < answers[1]["kv"]["bytes_full"] < answers[2]["kv"]["bytes_full"]
+    total = sum(a["prompt_tokens"] for a in answers)
+    assert re.search(rf"^prompt +{total} tokens$", result.stderr, re.M)
+
+
+def test_several_questions_answer_as_chat_does(document):
+    args = ("--kv", "rocketkv:budget=64", "-f", document, "--json")
+    talked = chat("What colour is it?\nWhy?\nAnd the ferry?\n", *args).stdout.splitlines()
+    answers = json.loads(run(*QUESTIONS, "-n", "8", *args).stdout)["answers"]
+    assert [a["text"] for a in answers] == [json.loads(line)["text"] for line in talked]
+
+
+def test_several_questions_compare_methods(document):
+    runs = json.loads(run("-f", document, *QUESTIONS, "-n", "4", "--kv", "rocketkv:budget=64", "--compare",
+                          "full", "--json").stdout)["runs"]
+    alone = json.loads(run("-f", document, *QUESTIONS, "-n", "4", "--kv", "full", "--json").stdout)
+    assert [len(r["answers"]) for r in runs] == [3, 3]
+    assert [a["text"] for a in runs[1]["answers"]] == [a["text"] for a in alone["answers"]]
+
+
+def test_several_questions_of_raw_text():
+    raw = json.loads(run("--raw", "-p", "One two three", "-p", " four five", "-n", "2", "--json").stdout)
+    first, second = raw["answers"]
+    alone = [json.loads(run("--raw", "-p", text, "-n", "1", "--json").stdout)["prompt_tokens"]
+             for text in ("One two three", " four five")]
+    assert (first["prompt_tokens"], second["prompt_tokens"]) == (alone[0], alone[1] - 1)  # no second BOS
+
+
+def test_a_question_that_does_not_fit_is_named(document):
+    first = json.loads(run("-f", document, "-p", "Why?", "-n", "4", "--json").stdout)["prompt_tokens"]
+    result = run("-f", document, "-p", "Why?", "-p", "Where?", "-n", "4", "-c", str(first + 6))
+    assert result.returncode == 1 and result.stdout.startswith("> Why?\n")
+    assert re.search(r"^rkv: error: --prompt 'Where\?': .*context holds", result.stderr, re.M)
+
+
 def test_document_comes_from_standard_input(document):
     with open(document) as stdin:
         piped = run("-f", "-", "-p", "Why?", "-n", "4", "--json", stdin=stdin)
@@ -252,6 +303,44 @@ def test_info_and_policies():
     names = [p["name"] for p in json.loads(rkv("policies", "--json").stdout)["policies"]]
     assert {"full", "rocketkv"} <= set(names)
     assert all(name in rkv("policies").stdout for name in names)
+
+
+def test_policies_explain_what_a_run_then_does(document):
+    """The numbers of a shape are those that a session of that shape counts."""
+    method = "rocketkv:budget=128"
+    report = json.loads(run("-f", document, "-p", "What colour is it?", "-n", "8", "--ignore-eos",
+                            "--kv", method, "--json").stdout)
+    context = report["prompt_tokens"] + 8
+    told = json.loads(rkv("policies", "--explain", method, "-m", MODEL, "-c", str(context), "-n", "8",
+                          "--json").stdout)
+    assert told["policy"] == report["policy"] and told["model"] == MODEL
+    assert told["shape"]["context"] == context and told["shape"]["kv_type"] == "f16"
+    kv = report["kv"]
+    # The prompt's last token comes after the eviction: one row more.
+    assert told["rows_held"] == pytest.approx(kv["tokens_kept"], abs=1)
+    assert told["rows_read"] == pytest.approx(kv["tokens_read_per_step"], rel=0.01)
+    assert told["bytes_read"] == pytest.approx(kv["bytes_read_per_step"], rel=0.01)
+    assert told["full"]["bytes_held"] == kv["bytes_full"]
+    assert told["rows_read"] < told["full"]["rows_read"]
+
+
+def test_policies_explain_without_a_model():
+    result = rkv("policies", "--explain", "rocketkv:budget=512", "--context", "16384", "-n", "1")
+    assert result.returncode == 0 and result.stderr == ""
+    assert re.search(r"capacity +2896$", result.stdout, re.M)
+    assert re.search(r"KV held +362 MiB \(17.7%\) +2.00 GiB$", result.stdout, re.M)
+
+
+@pytest.mark.parametrize("args, words", [
+    (("--explain", "nosuch"), "--explain: unknown method 'nosuch'"),
+    (("--explain", "full", "-c", "100"), "max_new_tokens must be from 1 to 99, got 256"),
+    (("--explain", "full", "-n", "0"), "got 0"),
+    (("--explain", "full", "-c", "2147483647"), "context must be from 2 to 1073741824"),
+    (("--explain", "rocketkv:topr=129"), "from 1 to 128"),
+    (("--explain", ""), "--explain: the value is empty"),
+])
+def test_policies_explain_usage_errors(args, words):
+    assert words in only_error(rkv("policies", *args), 2)
 
 
 # Benchmarks.
@@ -402,6 +491,23 @@ def test_chat_says_when_the_context_is_full():
     result = chat((SENTENCE * 3 + "\n") * 20, "-c", "192")
     assert result.returncode == 1
     assert "context" in result.stderr and "192" in result.stderr
+
+
+DROPPED = "rocketkv dropped rows of earlier turns"
+
+
+def test_dropped_rows_are_told_once(document):
+    result = chat("What colour?\nWhy?\nWhere?\n", "-f", document, "--kv", "rocketkv:budget=64", "--json")
+    turns = [json.loads(line)["warnings"] for line in result.stdout.splitlines()]
+    assert [len(warnings) for warnings in turns] == [0, 1, 0] and DROPPED in turns[1][0]
+    assert result.stderr.count(f"warning: {DROPPED}") == 1
+    result = run("-f", document, *QUESTIONS, "-n", "4", "--kv", "rocketkv:budget=64", "--compare", "full",
+                 "--json")
+    runs = [[len(a["warnings"]) for a in r["answers"]] for r in json.loads(result.stdout)["runs"]]
+    assert runs == [[0, 1, 0], [0, 0, 0]]
+    assert result.stderr.count(f"warning: {DROPPED}") == 1
+    one = run("-f", document, "-p", "What colour?", "-n", "4", "--kv", "rocketkv:budget=64")
+    assert DROPPED not in one.stderr
 
 
 # Ctrl-C, closed and full outputs.

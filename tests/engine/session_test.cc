@@ -217,6 +217,36 @@ TEST(Engine, RefusesToShareAPrefillThatDoesNotSuitBoth) {
   }
 }
 
+TEST(Session, WarnsOnceWhenALaterPromptMeetsDroppedRows) {
+  const auto engine = OpenTiny(kModel);
+  const std::vector<Token> tokens = RandomTokens(300, 300);
+  const auto session = NewSession(*engine, "rocketkv:budget=32");
+  ASSERT_TRUE(test::Prefill(*engine, *session, tokens).ok());
+  ASSERT_TRUE(session->Decode(1));
+  EXPECT_THAT(session->stats().warnings, testing::IsEmpty());  // one prompt needs no more rows
+  for (int turn = 0; turn < 2; ++turn) {
+    ASSERT_TRUE(test::Prefill(*engine, *session, std::span(tokens).first(10)).ok());
+    EXPECT_THAT(session->stats().warnings,
+                testing::ElementsAre(AllOf(HasSubstr("rocketkv dropped rows of earlier turns"),
+                                           HasSubstr("keeps all rows"))));
+  }
+}
+
+TEST(Session, DoesNotWarnWhileAllRowsAreThere) {
+  const auto engine = OpenTiny(kModel);
+  const std::vector<Token> tokens = RandomTokens(40, 300);
+  for (const char* policy : {"full", "hsa:budget=16", "rocketkv:budget=1024"}) {
+    const auto session = NewSession(*engine, policy);
+    for (int turn = 0; turn < 3; ++turn) {
+      ASSERT_TRUE(test::Prefill(*engine, *session, tokens).ok());
+      ASSERT_TRUE(session->Decode(1));
+    }
+    ASSERT_TRUE(session->Rewind(session->position() - 1).ok());
+    ASSERT_TRUE(test::Prefill(*engine, *session, tokens).ok());
+    EXPECT_THAT(session->stats().warnings, testing::IsEmpty()) << policy;
+  }
+}
+
 TEST(Session, HasNoRowsWhereThereIsNoHead) {
   const auto engine = OpenTiny(kModel);
   const auto session = NewSession(*engine, "full");

@@ -1,4 +1,4 @@
-// Packing of rows for the 16-bit prefill kernel.
+// Packing of rows for the kernels in 16-bit integers.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -188,7 +188,12 @@ RKV_VNNI void PackTile(const kv::HeadView& head, std::size_t first, std::size_t 
     const std::int32_t row = first_row + static_cast<std::int32_t>(j);
     const std::size_t valid = j < count ? std::min(kLanes, count - j) : 0;
     PackKeys(head, row, j, valid, work, tile);
-    ScaleValues(head, row, j, valid, tile);
+    if (tile.values != nullptr) {
+      ScaleValues(head, row, j, valid, tile);
+    }
+  }
+  if (tile.values == nullptr) {
+    return;
   }
   for (std::size_t j = 0; j < padded; j += kPanelKeys) {
     PackValues(head, first_row, count, j / kPanelKeys, tile);

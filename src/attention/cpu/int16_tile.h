@@ -1,4 +1,4 @@
-// What the files of the 16-bit prefill kernel share: sizes, packed tiles, vector helpers.
+// What the kernels in 16-bit integers share: sizes, packed tiles, vector helpers.
 #ifndef RKV_ATTENTION_CPU_INT16_TILE_H_
 #define RKV_ATTENTION_CPU_INT16_TILE_H_
 
@@ -42,7 +42,7 @@ inline constexpr float kMaxValue = 4095.0f;
 // Rows of values below this count as this: the inverse must stay finite.
 inline constexpr float kLeastValue = 1e-20f;
 
-// One tile of keys and values in integers.
+// One tile of keys and values in integers; where the pointers to values are null, of keys only.
 struct KeyTile {
   std::int32_t* keys;     // [panel][head_dim / 2][kPanelKeys], pairs of channels
   std::int32_t* values;   // [panel][chunk of 64 channels][kPanelPairs][channels], pairs of keys

@@ -1,10 +1,8 @@
 #include "attention/cpu/prefill_int16.h"
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
-#include <utility>
 
+#include "attention/cpu/int16_blocks.h"
 #include "attention/cpu/int16_tile.h"
 #include "base/check.h"
 
@@ -14,67 +12,18 @@ namespace rkv::attention::cpu {
 namespace int16 {
 namespace {
 
-constexpr float kLog2E = 1.44269504088896341f;
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-// Below every score: so that the first tile needs no case of its own.
-constexpr float kLeastMax = -1e30f;
-
 // A run of query rows and what is known of their results so far; weights are relative to 2^max.
 struct Rows {
-  std::int32_t* queries;  // [block][head_dim / 2][kBlockRows], pairs of channels
-  float* scales;          // [row] score in powers of two = integer * this * key scale
-  std::size_t* seen;      // [row] keys that the row sees
-  float* max;             // [block][kLanes]
-  float* sum;             // [block][kLanes]
-  float* acc;             // [row][head_dim]
-};
-
-// One block and what it sees of a key tile.
-struct BlockView {
-  std::size_t index;
-  const std::int32_t* queries;
-  const float* scales;
-  std::size_t visible[kBlockRows];  // keys that a row sees
-  std::size_t keys;                 // the most of them
-  std::size_t all_visible;          // the least of them
+  QueryRows queries;
+  float* max;  // [block][kLanes]
+  float* sum;  // [block][kLanes]
+  float* acc;  // [row][head_dim]
 };
 
 struct BlockWork {
   std::int32_t* products;  // [kBlockRows][kTileKeys], then f32 scores in the same place
   std::int16_t* weights;   // [kBlockRows][kTileKeys], in the order of the packed values
 };
-
-// sum[i * kCount + v] += pair a[i * kRowStep] times vector v of the column. Folds, not loops: g++
-// 12 keeps an array in registers only where every index is a constant from the start.
-template <std::size_t kCount, std::size_t kRowStep, std::size_t... kV, std::size_t... kI>
-RKV_VNNI_INLINE void MultiplyColumn(const std::int32_t* a, const std::int32_t* column,
-                                    std::index_sequence<kV...> /*vectors*/,
-                                    std::index_sequence<kI...> /*sums*/, __m512i* sum) {
-  const __m512i columns[] = {_mm512_loadu_si512(column + kV * kLanes)...};
-  ((sum[kI] = _mm512_dpwssd_epi32(sum[kI], columns[kI % kCount],
-                                  _mm512_set1_epi32(a[kI / kCount * kRowStep]))),
-   ...);
-}
-
-// products[i * kTileKeys + x] = sum over k < depth of pair a[i * kRowStep + k * kStep] times pair
-// panel[k * width + x], for the rows i of a block and x < width = kCount * kLanes.
-template <std::size_t kCount, std::size_t kRowStep, std::size_t kStep, std::size_t... kI>
-RKV_VNNI_INLINE void MultiplyPanel(const std::int32_t* a, const std::int32_t* panel,
-                                   std::size_t depth, std::int32_t* products,
-                                   std::index_sequence<kI...> sums) {
-  // A depth that g++ 12 knows makes it copy every sum in every step.
-  asm("" : "+r"(depth));
-  __m512i sum[sizeof...(kI)];
-  ((sum[kI] = _mm512_setzero_si512()), ...);
-  for (std::size_t k = 0; k < depth; ++k) {
-    MultiplyColumn<kCount, kRowStep>(a + k * kStep, panel + k * kCount * kLanes,
-                                     std::make_index_sequence<kCount>(), sums, sum);
-  }
-  (_mm512_storeu_si512(products + kI / kCount * kTileKeys + kI % kCount * kLanes, sum[kI]), ...);
-}
-
-template <std::size_t kCount>
-using SumIndices = std::make_index_sequence<kBlockRows * kCount>;
 
 // acc[i * stride + x] += factor[i] * (weights of a panel's keys times their values), for
 // x < kCount * kLanes.
@@ -115,50 +64,12 @@ RKV_VNNI void AddPanel(const std::int16_t* weights, const std::int32_t* values, 
   }
 }
 
-// The first `visible` - `j` of 16 lanes.
-RKV_VNNI_INLINE __mmask16 VisibleLanes(std::size_t visible, std::size_t j) {
-  const std::size_t lanes = visible > j ? std::min(kLanes, visible - j) : 0;
-  return static_cast<__mmask16>((1u << lanes) - 1);
-}
-
-// Turns a block's products with the keys [j, j + kPanelKeys) into scores in powers of two, with
-// the values' scales, and takes them into the maxima. kMasked: keys behind a row's visible ones
-// get -infinity.
-template <bool kMasked>
-RKV_VNNI void ScorePanel(const BlockView& block, const KeyTile& tile, std::size_t j,
-                         std::int32_t* products, __m512* max) {
-  for (std::size_t v = 0; v < kPanelKeys; v += kLanes) {
-    const __m512 key_scale = _mm512_loadu_ps(tile.key_scales + j + v);
-    const __m512 value_log = _mm512_loadu_ps(tile.value_logs + j + v);
-    for (std::size_t i = 0; i < kBlockRows; ++i) {
-      std::int32_t* at = products + i * kTileKeys + j + v;
-      const __m512 product = _mm512_cvtepi32_ps(_mm512_loadu_si512(at));
-      __m512 score = _mm512_fmadd_ps(_mm512_mul_ps(product, key_scale),
-                                     _mm512_set1_ps(block.scales[i]), value_log);
-      if constexpr (kMasked) {
-        score = _mm512_mask_blend_ps(VisibleLanes(block.visible[i], j + v),
-                                     _mm512_set1_ps(kMinusInfinity), score);
-      }
-      _mm512_storeu_ps(at, score);
-      max[i] = _mm512_max_ps(score, max[i]);  // a NaN in `score` is passed over
-    }
-  }
-}
-
 // Scores of a block against the first block.keys keys; max: of every row.
 RKV_VNNI void ScoreBlock(const BlockView& block, const KeyTile& tile, std::size_t pairs,
                          std::int32_t* products, float* max) {
   __m512 top[kBlockRows];
   std::fill_n(top, kBlockRows, _mm512_set1_ps(kMinusInfinity));
-  for (std::size_t j = 0; j < block.keys; j += kPanelKeys) {
-    MultiplyPanel<kVectors, 1, kBlockRows>(block.queries, tile.keys + j * pairs, pairs,
-                                           products + j, SumIndices<kVectors>());
-    if (j + kPanelKeys <= block.all_visible) {
-      ScorePanel<false>(block, tile, j, products, top);
-    } else {
-      ScorePanel<true>(block, tile, j, products, top);
-    }
-  }
+  ScoreKeys(block, tile, pairs, products, top);
   for (std::size_t i = 0; i < kBlockRows; ++i) {
     max[i] = _mm512_reduce_max_ps(top[i]);
   }
@@ -245,45 +156,6 @@ RKV_VNNI void AttendBlock(const Rows& rows, const KeyTile& tile, const BlockView
   }
 }
 
-// Block `index` of rows and what it sees of the key tile at `first`.
-BlockView ViewBlock(const Rows& rows, std::size_t index, std::size_t first, std::size_t pairs) {
-  BlockView block{};
-  block.index = index;
-  block.queries = rows.queries + index * kBlockRows * pairs;
-  block.scales = rows.scales + index * kBlockRows;
-  block.all_visible = kTileKeys;
-  for (std::size_t i = 0; i < kBlockRows; ++i) {
-    const std::size_t seen = rows.seen[index * kBlockRows + i];
-    block.visible[i] = seen <= first ? 0 : std::min(kTileKeys, seen - first);
-    block.keys = std::max(block.keys, block.visible[i]);
-    block.all_visible = std::min(block.all_visible, block.visible[i]);
-  }
-  return block;
-}
-
-const float* QueryRow(const PrefillTile& tile, std::size_t row, std::size_t head_dim) {
-  const auto group = static_cast<std::size_t>(tile.group);
-  return tile.q + row / group * tile.q_stride + row % group * head_dim;
-}
-
-// Rows behind the last repeat it; nobody reads their results.
-void PackQueries(const PrefillTile& tile, std::size_t count, std::size_t head_dim,
-                 std::int16_t* row_i16, const Rows& rows) {
-  const auto group = static_cast<std::size_t>(tile.group);
-  const std::size_t last = static_cast<std::size_t>(tile.tokens) * group - 1;
-  for (std::size_t row = 0; row < count; ++row) {
-    const std::size_t source = std::min(row, last);
-    const float scale = RoundRow(QueryRow(tile, source, head_dim), head_dim, row_i16);
-    rows.scales[row] = scale * tile.scale * kLog2E;
-    rows.seen[row] = static_cast<std::size_t>(tile.first_row) + source / group + 1;
-    std::int32_t* to =
-        rows.queries + row / kBlockRows * kBlockRows * (head_dim / 2) + row % kBlockRows;
-    for (std::size_t c = 0; c < head_dim / 2; ++c) {
-      std::memcpy(to + c * kBlockRows, row_i16 + 2 * c, sizeof *to);
-    }
-  }
-}
-
 void WriteOutputs(const PrefillTile& tile, const Rows& rows, std::size_t head_dim) {
   const auto group = static_cast<std::size_t>(tile.group);
   for (std::size_t row = 0; row < static_cast<std::size_t>(tile.tokens) * group; ++row) {
@@ -298,12 +170,8 @@ void WriteOutputs(const PrefillTile& tile, const Rows& rows, std::size_t head_di
 
 Rows MakeRows(Scratch::Frame& frame, std::size_t blocks, std::size_t head_dim) {
   const std::size_t padded = blocks * kBlockRows;
-  const Rows rows{frame.Array<std::int32_t>(padded * head_dim / 2),
-                  frame.Array<float>(padded),
-                  frame.Array<std::size_t>(padded),
-                  frame.Array<float>(blocks * kLanes),
-                  frame.Array<float>(blocks * kLanes),
-                  frame.Array<float>(padded * head_dim)};
+  const Rows rows{MakeQueries(frame, padded, head_dim), frame.Array<float>(blocks * kLanes),
+                  frame.Array<float>(blocks * kLanes), frame.Array<float>(padded * head_dim)};
   std::fill_n(rows.max, blocks * kLanes, kLeastMax);
   std::fill_n(rows.sum, blocks * kLanes, 0.0f);
   std::fill_n(rows.acc, padded * head_dim, 0.0f);
@@ -336,13 +204,13 @@ void PrefillByInt16(const PrefillTile& tile, const kv::HeadView& head, Scratch& 
   const BlockWork work{frame.Array<std::int32_t>(kBlockRows * kTileKeys),
                        frame.Array<std::int16_t>(kBlockRows * kTileKeys)};
   const PackWork pack{frame.Array<float>(head_dim), frame.Array<std::int16_t>(kLanes * head_dim)};
-  PackQueries(tile, blocks * kBlockRows, head_dim, pack.rounded, rows);
+  PackQueries(tile, blocks * kBlockRows, head_dim, pack.rounded, rows.queries);
   const auto first_row = static_cast<std::size_t>(tile.first_row);
   const std::size_t all_rows = first_row + static_cast<std::size_t>(tile.tokens);
   for (std::size_t first = 0; first < all_rows; first += kTileKeys) {
     PackTile(head, first, std::min(kTileKeys, all_rows - first), pack, keys);
     for (std::size_t index = 0; index < blocks; ++index) {
-      const BlockView block = ViewBlock(rows, index, first, head_dim / 2);
+      const BlockView block = ViewBlock(rows.queries, index, first, head_dim / 2);
       if (block.keys > 0) {
         AttendBlock(rows, keys, block, head_dim, work);
       }

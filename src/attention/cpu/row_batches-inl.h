@@ -31,9 +31,11 @@ constexpr int RowsAtOnce(int heads) {
 // read rows in fours.
 struct Batch {
   const std::byte* rows[kBatch];
+  std::size_t first = 0;  // entry of the list
   std::size_t count = 0;
 
-  void Fill(const kv::HeadView& head, const RowList& list, std::size_t first) {
+  void Fill(const kv::HeadView& head, const RowList& list, std::size_t from) {
+    first = from;
     count = std::min(kBatch, static_cast<std::size_t>(list.count) - first);
     for (std::size_t i = 0; i < count; ++i) {
       rows[i] = head.Key(list.list != nullptr ? list.list[first + i]

@@ -25,11 +25,11 @@ struct ScoreArgs {
   float* scores;  // [group][rows.count]
 };
 
-// Scores of one batch, whose first row is entry `first` of the list, for heads [head, head + H).
-// The first heads prefetch the keys of the next batch.
+// Scores of one batch for heads [head, head + H). The first heads prefetch the keys of the next
+// batch.
 template <kv::Codec C, int H, class D>
-HWY_NOINLINE void ScoreHeads(D d, const ScoreArgs& args, std::size_t head, std::size_t first,
-                             const Batch& batch, const Batch& next) {
+HWY_NOINLINE void ScoreHeads(D d, const ScoreArgs& args, std::size_t head, const Batch& batch,
+                             const Batch& next) {
   const auto head_dim = static_cast<std::size_t>(args.head.head_dim);
   const auto stride = static_cast<std::size_t>(args.rows.count);
   // By way of the stack: sums are stored in fours, also behind the last row.
@@ -42,26 +42,24 @@ HWY_NOINLINE void ScoreHeads(D d, const ScoreArgs& args, std::size_t head, std::
     ScoreBatch<C, H>(d, q, head_dim, batch, args.scale, scores, NoPrefetch());
   }
   for (std::size_t h = 0; h < H; ++h) {
-    std::copy_n(scores + h * kBatch, batch.count, args.scores + (head + h) * stride + first);
+    std::copy_n(scores + h * kBatch, batch.count, args.scores + (head + h) * stride + batch.first);
   }
 }
 
 template <kv::Codec C, class D>
 HWY_INLINE void ScoreAll(D d, const ScoreArgs& args) {
   const auto group = static_cast<std::size_t>(args.query.group);
-  std::size_t first = 0;
   ForEachBatch(args.head, args.rows, args.head.value_offset(),
                [&](const Batch& batch, const Batch& next) HWY_ATTR {
                  if constexpr (hn::MaxLanes(D()) >= 4) {
                    ForEachHeadTile(group, [&](std::size_t head, auto heads) HWY_ATTR {
-                     ScoreHeads<C, decltype(heads)::kValue>(d, args, head, first, batch, next);
+                     ScoreHeads<C, decltype(heads)::kValue>(d, args, head, batch, next);
                    });
                  } else {
                    for (std::size_t head = 0; head < group; ++head) {
-                     ScoreHeads<C, 1>(d, args, head, first, batch, next);
+                     ScoreHeads<C, 1>(d, args, head, batch, next);
                    }
                  }
-                 first += batch.count;
                });
 }
 

@@ -55,6 +55,8 @@ struct CommandRunner {
   Status peer_status;
   std::vector<bench::PeerOptions> peers_opened;
   std::vector<std::string> peer_log;
+  Status explain_status;
+  std::vector<ExplainShape> explained;
   int out_fd = -1;  // instead of a file of the runner
 
   Outcome Run(const std::vector<std::string>& args) {
@@ -92,6 +94,10 @@ struct CommandRunner {
       return std::vector<PolicyDescription>{
           {"full", "everything", "everything", "", "-", {{"size", "7", "a size"}}}};
     };
+    api.explain_policy = [this](std::string_view policy, const ExplainShape& shape) {
+      explained.push_back(shape);
+      return FakeNumbers(policy, shape);
+    };
     api.open_shape = [this](std::string_view shape, const EngineOptions& options) {
       script.opened = options;
       script.shape = shape;
@@ -107,6 +113,25 @@ struct CommandRunner {
     api.version = "1.2.3";
     api.source_dir = "/nonexistent";
     return api;
+  }
+
+  // Full-KV holds and reads all rows of 100 bytes, everything else a tenth of them.
+  Result<PolicyNumbers> FakeNumbers(std::string_view policy, const ExplainShape& shape) const {
+    if (!explain_status.ok()) {
+      return explain_status;
+    }
+    PolicyNumbers numbers;
+    numbers.policy = std::string(policy) + ",spelled=out";
+    numbers.rows_held = policy == "full" ? shape.context : 0.1 * shape.context;
+    numbers.rows_read = numbers.rows_held;
+    numbers.bytes_held = 100 * numbers.rows_held;
+    numbers.bytes_read = 100 * numbers.rows_held;
+    if (policy != "full") {
+      numbers.numbers = {{"c", 2.5}, {"topk", 512}};
+      numbers.rows_estimate = 7;
+      numbers.bytes_index = 70;
+    }
+    return numbers;
   }
 
   Result<std::unique_ptr<bench::Racer>> OpenPeer(const bench::PeerOptions& options) {
