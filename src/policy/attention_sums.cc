@@ -112,7 +112,7 @@ std::vector<std::int32_t> BestSlots(std::vector<std::int32_t> slots, std::int32_
 }
 
 std::size_t AttentionSums::Bytes(std::int64_t rows) {
-  return Size(rows) * (sizeof(float) + sizeof(std::int32_t));
+  return 2 * Size(rows) * (sizeof(float) + sizeof(std::int32_t));
 }
 
 Status AttentionSums::Build(const StateBuild& build) {

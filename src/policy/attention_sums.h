@@ -49,7 +49,7 @@ class AttentionSums : public HeadState {
   AttentionSums(const AttentionSums&) = delete;
   AttentionSums& operator=(const AttentionSums&) = delete;
 
-  // Bytes for so many rows.
+  // Bytes for so many rows, at most: what grows token by token grows by doubling.
   static std::size_t Bytes(std::int64_t rows);
 
   SlotSums& slots() { return slots_; }
