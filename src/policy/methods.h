@@ -26,6 +26,7 @@ Method DuoMethod();         // DuoAttention, 2.9
 Method StreamingMethod();   // StreamingLLM, 2.11
 Method H2oMethod();         // 2.12
 Method ChunkKvMethod();     // 2.14
+Method CateKvMethod();      // 2.16
 Method SqueezeMethod();     // 2.18
 Method PyramidMethod();     // PyramidKV, section 3
 

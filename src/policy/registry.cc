@@ -16,8 +16,9 @@ namespace {
 
 // A new method is one line here and one file.
 constexpr std::array kMethods = {
-    FullMethod, RocketKvMethod,  RocketKvMtMethod, HsaMethod,     SnapKvMethod,  AdaKvMethod,
-    DuoMethod,  StreamingMethod, H2oMethod,        ChunkKvMethod, SqueezeMethod, PyramidMethod,
+    FullMethod,   RocketKvMethod, RocketKvMtMethod, HsaMethod, SnapKvMethod,
+    AdaKvMethod,  DuoMethod,      StreamingMethod,  H2oMethod, ChunkKvMethod,
+    CateKvMethod, SqueezeMethod,  PyramidMethod,
 };
 
 std::vector<std::string_view> Names() {
