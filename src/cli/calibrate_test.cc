@@ -74,7 +74,7 @@ TEST_F(Calibrate, TakesATextAndWritesToStandardOutput) {
 }
 
 TEST_F(Calibrate, FailsBeforeTheWorkWhereItCannotWrite) {
-  for (const std::string path : {folder_ + "/none/duo.json", folder_}) {
+  for (const std::string& path : {folder_ + "/none/duo.json", folder_}) {
     const Outcome o = r_.Run({"calibrate", "duo", "-m", "m.gguf", "-o", path});
     EXPECT_EQ(o.code, 1);
     EXPECT_THAT(o.err, HasSubstr("cannot write " + path));
