@@ -53,6 +53,16 @@ struct SessionOptions {
   bool multi_turn = false;
 };
 
+// A number for every KV head of a model, for methods that treat heads differently.
+struct HeadScores {
+  std::string method;
+  std::string model;  // architecture, name and sizes
+  std::int32_t layers = 0;
+  std::int32_t kv_heads = 0;
+  std::vector<float> scores;  // [layers][kv_heads]; the higher, the more rows the head needs
+  std::string json;           // the same as the file that option `table` of the method reads
+};
+
 // Thread-safe: model facts and tokenizer. Prefill and the sessions share one thread pool: one
 // thread at a time may call them.
 class Engine {
@@ -104,6 +114,14 @@ class Engine {
   // memory in mid-prefill: it then answers every call with kInvalidArgument.
   virtual Status Prefill(std::span<Session* const> sessions, std::span<const Token> prompt,
                          const ProgressCallback& on_progress) = 0;
+
+  // Measures every KV head for a method that takes a head table ("duo"), mean over texts, each
+  // computed as a prompt. No texts: documents with pass keys that come with the program.
+  // Errors: kInvalidArgument for a method without tables (with the nearest and all names); those
+  // of Tokenize and Prefill.
+  virtual Result<HeadScores> CalibrateHeads(std::string_view method,
+                                            std::span<const std::string> texts,
+                                            const ProgressCallback& on_progress) = 0;
 
   // Fills empty sessions with random rows in the numbers, places and indexes that a prompt of
   // `tokens` would leave, without computing it: for timing decode at depths that would take long to

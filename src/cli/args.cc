@@ -25,11 +25,12 @@ struct CommandName {
   std::string_view help;
 };
 
-constexpr std::array<CommandName, 6> kCommands = {{
+constexpr std::array<CommandName, 7> kCommands = {{
     {Command::kRun, "run", "answer questions about a document"},
     {Command::kChat, "chat", "talk; one compressed session for all turns"},
     {Command::kInfo, "info", "facts about a model and what a method would keep"},
     {Command::kBench, "bench", "speed of methods and of other engines, in turns"},
+    {Command::kCalibrate, "calibrate", "measure a model's heads for a method: rkv calibrate duo"},
     {Command::kPolicies, "policies", "KV-cache methods and their options"},
     {Command::kHelp, "help", "help of a command: rkv help run"},
 }};
@@ -172,6 +173,9 @@ Status CheckTogether(const Options& o) {
   if (o.command == Command::kChat && o.file == "-") {
     return Usage("-f -: chat reads its messages from standard input, give a file");
   }
+  if (o.command == Command::kCalibrate && o.output.empty()) {
+    return Usage("nowhere to write the head table: give -o FILE");
+  }
   return {};
 }
 
@@ -213,6 +217,19 @@ Result<Options> ParseCommand(Command command, std::span<const std::string> args,
   return options;
 }
 
+// "calibrate METHOD" and flags.
+Result<Options> ParseCalibrate(std::span<const std::string> args, const GetEnv& get_env) {
+  const bool named = !args.empty() && !args.front().starts_with("-");
+  Result<Options> options = ParseCommand(Command::kCalibrate, args.subspan(named ? 1 : 0), get_env);
+  if (options && options->command == Command::kCalibrate) {
+    if (!named) {
+      return Usage("calibrate needs a method first: rkv calibrate duo -m FILE -o FILE");
+    }
+    options->calibrate = args.front();
+  }
+  return options;
+}
+
 Result<Command> CommandNamed(std::string_view word) {
   std::vector<std::string_view> names;
   for (const CommandName& entry : kCommands) {
@@ -249,6 +266,9 @@ Result<Options> ParseArgs(std::span<const std::string> args, const GetEnv& get_e
   const Result<Command> command = CommandNamed(word);
   if (!command) {
     return command.error();
+  }
+  if (*command == Command::kCalibrate) {
+    return ParseCalibrate(args.subspan(1), get_env);
   }
   if (*command != Command::kHelp) {
     return ParseCommand(*command, args.subspan(1), get_env);

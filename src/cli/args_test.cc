@@ -207,8 +207,8 @@ TEST(HelpText, ListsEveryFlagOfACommand) {
 }
 
 TEST(Flags, AreNamedOnceInACommand) {
-  for (const Command command :
-       {Command::kRun, Command::kChat, Command::kInfo, Command::kPolicies, Command::kBench}) {
+  for (const Command command : {Command::kRun, Command::kChat, Command::kInfo, Command::kPolicies,
+                                Command::kBench, Command::kCalibrate}) {
     std::map<std::string, int> seen;
     for (const Flag& flag : Flags()) {
       if ((flag.commands & In(command)) == 0) {

@@ -29,6 +29,8 @@ int Dispatch(const Options& options, const EngineApi& api, Console& console) {
       return Info(options, api, console);
     case Command::kBench:
       return Bench(options, api, console);
+    case Command::kCalibrate:
+      return Calibrate(options, api, console);
     case Command::kPolicies:
       break;
   }

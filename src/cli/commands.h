@@ -21,6 +21,7 @@ int Run(const Options& options, const EngineApi& api, Console& console);
 int Chat(const Options& options, const EngineApi& api, Console& console);
 int Info(const Options& options, const EngineApi& api, Console& console);
 int Bench(const Options& options, const EngineApi& api, Console& console);
+int Calibrate(const Options& options, const EngineApi& api, Console& console);
 int Policies(const Options& options, const EngineApi& api, Console& console);
 
 }  // namespace rkv::cli

@@ -26,7 +26,8 @@ constexpr float kMinTopP = 1e-6F;  // 0 would leave no token at all
 
 constexpr CommandSet kGenerating = In(Command::kRun) | In(Command::kChat);
 constexpr CommandSet kModel = kGenerating | In(Command::kInfo);
-constexpr CommandSet kEngines = kModel | In(Command::kBench);
+constexpr CommandSet kLoading = kModel | In(Command::kCalibrate);
+constexpr CommandSet kEngines = kLoading | In(Command::kBench);
 constexpr CommandSet kAll = kModel | In(Command::kPolicies);
 constexpr CommandSet kShapes = kEngines | In(Command::kPolicies);  // policies: for --explain
 
@@ -112,8 +113,11 @@ const std::array kFlags = {
          In(Command::kRun), kNoLlama, FlagValue::kRequired, FlagRepeat::kAll,
          [](Text v, Options& o) { return StoreText(v, o.prompts.emplace_back()); }},
     Flag{"-f,--file", "", "FILE", "document, UTF-8; - reads standard input (run only)", kInput,
-         kGenerating, kNoLlama, FlagValue::kRequired, FlagRepeat::kError,
+         kGenerating | In(Command::kCalibrate), kNoLlama, FlagValue::kRequired, FlagRepeat::kError,
          [](Text v, Options& o) { return StoreName(v, o.file); }},
+    Flag{"-o,--output", "", "FILE", "where the head table goes; - is standard output", kOutput,
+         In(Command::kCalibrate), kNoLlama, FlagValue::kRequired, FlagRepeat::kError,
+         [](Text v, Options& o) { return StoreName(v, o.output); }},
     Flag{"--system-prompt", "-sys", "TEXT", "system message", kInput, kGenerating, kNoLlama,
          FlagValue::kRequired, FlagRepeat::kError,
          [](Text v, Options& o) { return StoreText(v, o.system); }},
@@ -141,10 +145,10 @@ const std::array kFlags = {
          [](Text v, Options& o) { return StoreName(v, o.engine.model_path); }},
     Flag{"-c,--ctx-size,--context,--max-model-len", "", "N",
  "context in tokens, 0 = the model's (0); without a model 32768",
-         kEngine, kAll, "", FlagValue::kRequired, FlagRepeat::kLastWins,
+         kEngine, kAll | kLoading, "", FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return Store(ParseInt(v, 0, kMaxInt), o.engine.context); }},
     Flag{"-t,--threads", "", "N", "threads, 0 or -1 = the CPUs this process may use (0)", kEngine,
-         kModel, "", FlagValue::kRequired, FlagRepeat::kLastWins,
+         kLoading, "", FlagValue::kRequired, FlagRepeat::kLastWins,
          [](Text v, Options& o) { return StoreThreads(v, o.engine.threads); }},
     Flag{"--threads-batch", "-tb", "N", "accepted; prefill and decode share the -t threads",
          kEngine, kModel, "", FlagValue::kRequired, FlagRepeat::kLastWins,

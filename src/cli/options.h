@@ -11,7 +11,17 @@
 
 namespace rkv::cli {
 
-enum class Command : std::uint8_t { kNone, kHelp, kVersion, kRun, kChat, kInfo, kPolicies, kBench };
+enum class Command : std::uint8_t {
+  kNone,
+  kHelp,
+  kVersion,
+  kRun,
+  kChat,
+  kInfo,
+  kPolicies,
+  kBench,
+  kCalibrate
+};
 
 struct Options {
   Command command = Command::kNone;
@@ -31,6 +41,9 @@ struct Options {
   bool random_seed = true;
 
   BenchOptions bench;
+
+  std::string calibrate;  // the method that `rkv calibrate` measures heads for
+  std::string output;     // its file; "-": standard output
 
   std::vector<std::string> prompts;  // questions, as turns of one session; empty: the document only
   std::string file;                  // "-": standard input

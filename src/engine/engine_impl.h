@@ -40,6 +40,8 @@ class EngineImpl final : public Engine {
   Result<MemoryPlan> PlanPrompt(const SessionOptions& options, std::int32_t tokens) const override;
   Status Prefill(std::span<Session* const> sessions, std::span<const Token> prompt,
                  const ProgressCallback& on_progress) override;
+  Result<HeadScores> CalibrateHeads(std::string_view method, std::span<const std::string> texts,
+                                    const ProgressCallback& on_progress) override;
   Status FillRandom(std::span<Session* const> sessions, std::int32_t tokens,
                     std::uint64_t seed) override;
 

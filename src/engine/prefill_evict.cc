@@ -61,6 +61,7 @@ policy::LayerPrefill Prefill::LayerOf(const SessionState& session, std::size_t i
   in.heads = heads;
   in.earlier = kept_[index];
   in.residual_cosine = sums_.residual_cosine();
+  in.all_scores = deferred_[index];
   in.classes = session.classes;
   in.backend = runtime_.backend;
   in.scratch = &scratch;

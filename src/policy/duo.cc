@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "policy/head_classes.h"
 #include "policy/head_table.h"
 #include "policy/methods.h"
 #include "policy/sliding_window.h"
@@ -53,12 +54,12 @@ class Duo final : public Evictor {
   std::int32_t LeastRows() const override { return std::max(sinks_, 1) + std::max(recent_, 1); }
 
   std::int64_t RowsKept(const TurnShape& shape, std::int64_t rows) const override {
-    return MeanRows(shape, rows, 0);
+    return RowsAt(shape, rows, 0);
   }
   std::int64_t RowsAfter(const TurnShape& shape, std::int64_t kept,
                          std::int64_t more) const override {
     const std::int64_t prompt = shape.prompt_tokens;
-    return kept + MeanRows(shape, prompt, more) - MeanRows(shape, prompt, 0);
+    return kept + RowsAt(shape, prompt, more) - RowsAt(shape, prompt, 0);
   }
   void Explain(const TurnShape& shape, Numbers& out) const override {
     const SlidingWindow window = Window(shape);
@@ -103,18 +104,10 @@ class Duo final : public Evictor {
 
   // How many heads the budget lets keep all of the prompt: the mean over heads is at most it.
   std::int32_t RetrievalHeads(const TurnShape& shape) const {
-    const auto heads = static_cast<double>(table_.scores.size());
-    if (fraction_ >= 0) {
-      return static_cast<std::int32_t>(std::lround(fraction_ * heads));
-    }
-    const double streaming = Window(shape).rows();
-    const double spare = shape.prompt_budget - streaming;
-    if (shape.prompt_budget >= shape.prompt_tokens) {
-      return static_cast<std::int32_t>(heads);
-    }
-    return spare <= 0
-               ? 0
-               : static_cast<std::int32_t>(spare / (shape.prompt_tokens - streaming) * heads);
+    const auto heads = static_cast<std::int32_t>(table_.scores.size());
+    return fraction_ >= 0
+               ? static_cast<std::int32_t>(std::lround(fraction_ * heads))
+               : FullHeads(heads, shape.prompt_budget, shape.prompt_tokens, Window(shape).rows());
   }
 
   bool Streams(const TurnShape& shape, std::int32_t layer, std::int32_t kv_head) const {
@@ -124,12 +117,9 @@ class Duo final : public Evictor {
   }
 
   // Mean over heads of what is left of `rows` and read after `more` steps, rounded up.
-  std::int64_t MeanRows(const TurnShape& shape, std::int64_t rows, std::int64_t more) const {
-    const auto heads = static_cast<std::int64_t>(table_.scores.size());
-    const std::int64_t all = RetrievalHeads(shape);
-    const std::int64_t window = Window(shape).rows();
-    const std::int64_t streaming = std::min(rows + more, window);
-    return (all * (rows + more) + (heads - all) * streaming + heads - 1) / heads;
+  std::int64_t RowsAt(const TurnShape& shape, std::int64_t rows, std::int64_t more) const {
+    return MeanRows(static_cast<std::int64_t>(table_.scores.size()), RetrievalHeads(shape),
+                    rows + more, std::min<std::int64_t>(rows + more, Window(shape).rows()));
   }
 
   std::string path_;

@@ -33,6 +33,7 @@ Method H2oMethod();         // 2.12
 Method FastGenMethod();     // 2.13
 Method ChunkKvMethod();     // 2.14
 Method ShadowKvMethod();    // 2.15
+Method CateKvMethod();      // 2.16
 Method LrqkMethod();        // 2.17
 Method SqueezeMethod();     // 2.18
 Method PyramidMethod();     // PyramidKV, section 3

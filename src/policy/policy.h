@@ -112,7 +112,9 @@ struct LayerPrefill {
   std::span<const HeadPrefill> heads;
   std::span<const std::vector<Rows>> earlier;  // what Evict kept of the layers before this one
   std::span<const float> residual_cosine;      // [layers], with Needs::all_layers
-  std::span<const TokenClass> classes;         // by position
+  // [layers][kv_heads] what Score made of every head, with Needs::all_layers, in Evict.
+  std::span<const std::vector<std::vector<float>>> all_scores;
+  std::span<const TokenClass> classes;  // by position
   const attention::Backend* backend = nullptr;
   Scratch* scratch = nullptr;
 };

@@ -19,7 +19,7 @@ constexpr std::array kMethods = {
     FullMethod,      RocketKvMethod, RocketKvMtMethod, HsaMethod,       SnapKvMethod,
     QuestMethod,     SparQMethod,    AdaKvMethod,      ExactTopKMethod, DuoMethod,
     StreamingMethod, H2oMethod,      FastGenMethod,    ChunkKvMethod,   ShadowKvMethod,
-    LrqkMethod,      SqueezeMethod,  PyramidMethod,    RandomMethod,
+    CateKvMethod,    LrqkMethod,     SqueezeMethod,    PyramidMethod,   RandomMethod,
 };
 
 // Not a method of its own: what a session is for decides which of two it is.

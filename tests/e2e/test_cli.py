@@ -343,6 +343,39 @@ def test_policies_explain_usage_errors(args, words):
     assert words in only_error(rkv("policies", *args), 2)
 
 
+# Head tables.
+
+
+def test_calibrate_makes_a_table_that_duo_takes(tmp_path, document):
+    path = tmp_path / "duo.json"
+    path.write_text("old")
+    result = rkv("calibrate", "duo", "-m", MODEL, "-f", document, "-o", str(path))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "" and str(path) in result.stderr
+    assert list(tmp_path.glob("*.tmp")) == []
+    table = json.loads(path.read_text())
+    assert table["format"] == "rkv-head-table" and table["method"] == "duo"
+    assert len(table["scores"]) == table["layers"]
+    assert all(len(layer) == table["kv_heads"] for layer in table["scores"])
+    text = rkv("calibrate", "duo", "-m", MODEL, "-f", document, "-o", "-").stdout
+    assert json.loads(text) == table
+    report = json.loads(run("-f", document, "-n", "4", "--json", "--kv",
+                            f"duo:budget=64,table={path}").stdout)
+    assert report["kv"]["tokens_kept"] <= 64 + 5
+    table["model"] = "another"
+    path.write_text(json.dumps(table))
+    refused = run("-f", document, "--kv", f"duo:budget=64,table={path}")
+    assert "head table is of model 'another'" in only_error(refused, 1)
+
+
+def test_calibrate_errors(tmp_path):
+    missing = rkv("calibrate", "duo", "-m", MODEL, "-o", str(tmp_path / "none" / "duo.json"))
+    assert "cannot write" in only_error(missing, 1)
+    assert "known: duo, catekv" in only_error(rkv("calibrate", "snapkv", "-m", MODEL, "-o", "-"), 1)
+    assert "rkv calibrate duo -m MODEL" in only_error(run("-p", "hi", "--kv", "duo"), 2)
+    only_error(rkv("calibrate", "-m", MODEL, "-o", "-"), 2)
+
+
 # Benchmarks.
 
 

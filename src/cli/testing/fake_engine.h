@@ -35,6 +35,7 @@ struct FakeScript {
   std::vector<std::string> prompts;           // text of each prefill
   std::vector<std::size_t> prefill_sessions;  // how many each prefill had
   std::vector<SessionOptions> sessions;
+  std::vector<std::string> calibrated;  // method and texts of CalibrateHeads
   std::vector<GenerateOptions> generates;
 };
 
@@ -188,6 +189,27 @@ class FakeEngine : public Engine {
       static_cast<FakeSession*>(session)->AddPrompt(prompt.size());
     }
     return {};
+  }
+
+  Result<HeadScores> CalibrateHeads(std::string_view method, std::span<const std::string> texts,
+                                    const ProgressCallback& on_progress) override {
+    script_.calibrated.emplace_back(method);
+    script_.calibrated.insert(script_.calibrated.end(), texts.begin(), texts.end());
+    if (!script_.prefill_status.ok()) {
+      return script_.prefill_status;
+    }
+    if (script_.during_prefill) {
+      script_.during_prefill();
+    }
+    if (!on_progress({0, model_.layers, 0, 10})) {
+      return Status(Code::kCancelled, "cancelled");
+    }
+    return HeadScores{.method = std::string(method),
+                      .model = "Fake",
+                      .layers = 2,
+                      .kv_heads = 2,
+                      .scores = {0, 0.5F, 0.25F, 1},
+                      .json = "{\"scores\":[[0,0.5],[0.25,1]]}\n"};
   }
 
   Status FillRandom(std::span<Session* const> sessions, std::int32_t tokens,
