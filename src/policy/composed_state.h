@@ -58,17 +58,20 @@ inline HeadPrefill OfSelector(HeadPrefill in) {
 
 // Each part sees its own state of the turn before.
 inline Status ComposedState::Build(const StateBuild& build) {
+  const HeadPrefill given = build.prefill == nullptr ? HeadPrefill() : *build.prefill;
   const auto with = [&](const HeadPrefill& prefill) {
     StateBuild part = build;
-    part.prefill = &prefill;
+    part.prefill = build.prefill == nullptr ? nullptr : &prefill;
     return part;
   };
+  const HeadPrefill of_evictor = OfEvictor(given);
+  const HeadPrefill of_selector = OfSelector(given);
   Status status;
   if (evictor != nullptr) {
-    status = evictor->Build(with(OfEvictor(*build.prefill)));
+    status = evictor->Build(with(of_evictor));
   }
   if (status.ok() && selector != nullptr) {
-    status = selector->Build(with(OfSelector(*build.prefill)));
+    status = selector->Build(with(of_selector));
   }
   return status;
 }

@@ -30,7 +30,7 @@ struct StateShape {
 // What a prompt leaves behind.
 struct StateBuild {
   kv::SlotView rows;                     // the rows that stay, or the view of them
-  const HeadPrefill* prefill = nullptr;  // what Evict saw
+  const HeadPrefill* prefill = nullptr;  // what Evict saw; null where no prompt is at hand
   const Rows* keep = nullptr;            // what Evict answered
   std::int32_t spare_rows = 0;           // rows that will come
 };

@@ -2,8 +2,8 @@
 #include <numeric>
 #include <utility>
 
-#include "policy/composed_state.h"
 #include "policy/lrqk.h"
+#include "policy/policy.h"
 
 namespace rkv::policy {
 namespace {
@@ -85,7 +85,7 @@ void LrqkState::Project(const attention::GroupQuery& query, float scale,
 
 // The Gram of this prompt's queries, on top of that of the prompts before.
 void LrqkState::AddQueries(const HeadPrefill& prefill) {
-  if (const auto* before = static_cast<const LrqkState*>(OfSelector(prefill).state)) {
+  if (const auto* before = static_cast<const LrqkState*>(prefill.state)) {
     query_gram_ = before->query_gram_;
   }
   for (std::size_t i = 0; i < prefill.query_gram.size(); ++i) {
