@@ -45,6 +45,12 @@ class ShadowState final : public policy::HeadState {
     policy::StateBuild own = build;
     own.rows = Slots(build.rows.head);
     own.keep = kept_;
+    policy::HeadPrefill head;
+    if (build.prefill != nullptr) {
+      head = *build.prefill;
+      head.state = nullptr;
+      own.prefill = &head;
+    }
     return inner_ == nullptr ? Status() : inner_->Build(own);
   }
   Status Append(const kv::SlotView& all) override {
@@ -89,8 +95,21 @@ class ShadowPolicy final : public test::ForwardingPolicy {
   }
   std::int64_t RowsKept(const policy::TurnShape&, std::int64_t rows) const override { return rows; }
 
+  // A session has one prompt here: no head has a state of a turn before.
+  void Score(const policy::LayerPrefill& layer, const policy::HeadPrefill& in,
+             std::vector<float>& scores) const override {
+    policy::HeadPrefill head = in;
+    head.state = nullptr;
+    inner().Score(layer, head, scores);
+  }
   Status Evict(const policy::LayerPrefill& in, std::span<policy::Rows> keep) const override {
-    Status status = inner().Evict(in, keep);
+    std::vector<policy::HeadPrefill> heads(in.heads.begin(), in.heads.end());
+    for (policy::HeadPrefill& head : heads) {
+      head.state = nullptr;
+    }
+    policy::LayerPrefill own = in;
+    own.heads = heads;
+    Status status = inner().Evict(own, keep);
     for (std::size_t h = 0; h < keep.size(); ++h) {
       kept_[{in.layer, static_cast<std::int32_t>(h)}] = keep[h];
       keep[h].Reset();
