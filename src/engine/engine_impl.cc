@@ -86,7 +86,8 @@ Result<std::unique_ptr<Session>> EngineImpl::NewSession(const SessionOptions& op
     return Status(Code::kInvalidArgument,
                   fmt::format("max_new_tokens must be at least 1, got {}", options.max_new_tokens));
   }
-  Result<std::unique_ptr<const policy::Policy>> method = policy::MakePolicy(options.policy, options.multi_turn);
+  Result<std::unique_ptr<const policy::Policy>> method =
+      policy::MakePolicy(options.policy, options.multi_turn);
   if (!method) {
     return method.error();
   }
@@ -103,7 +104,8 @@ Result<MemoryPlan> EngineImpl::PlanPrompt(const SessionOptions& options,
         fmt::format("a plan needs 1 to {} prompt tokens and at least 1 new one, got {} and {}",
                     runtime_.context, tokens, options.max_new_tokens));
   }
-  Result<std::unique_ptr<const policy::Policy>> method = policy::MakePolicy(options.policy, options.multi_turn);
+  Result<std::unique_ptr<const policy::Policy>> method =
+      policy::MakePolicy(options.policy, options.multi_turn);
   if (!method) {
     return method.error();
   }

@@ -167,11 +167,7 @@ Status Prefill::RunLayers(const ProgressCallback& on_progress) {
     const Range outputs = {few ? (want_logits_ ? count_ - 1 : count_) : 0, count_};
     const Range queries = {
         sums_.needs_all_queries() ? 0 : std::min(outputs.begin, count_ - window_), count_};
-    std::vector<std::int32_t> rows;
-    for (const kv::HeadStore& head : Cache(primary()).heads) {
-      rows.push_back(head.rows() + count_);
-    }
-    sums_.BeginLayer(rows, count_);
+    sums_.BeginLayer(Cache(primary()).heads, count_);
     if (Status status = ReserveExpanded(); !status.ok()) {
       return status;
     }
@@ -341,11 +337,7 @@ void Prefill::AddQueries(Range piece, Range queries) {
   all.tokens = queries.size();
   all.group = params_.group();
   all.scale = params_.attention_scale;
-  std::vector<std::int32_t> first_rows;
-  for (const kv::HeadStore& head : Cache(primary()).heads) {
-    first_rows.push_back(head.rows() - piece.end + queries.begin);
-  }
-  sums_.AddQueries(all, Cache(primary()).heads, first_rows);
+  sums_.AddQueries(all, Cache(primary()).heads);
 }
 
 void Prefill::Attend(Range piece, Range outputs) {

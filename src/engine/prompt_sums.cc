@@ -45,27 +45,27 @@ std::size_t PromptSums::Bytes(const Runtime& runtime, const policy::Needs& needs
   return Size(floats) * sizeof(float);
 }
 
-void PromptSums::BeginLayer(std::span<const std::int32_t> rows, std::int32_t tokens) {
+void PromptSums::BeginLayer(std::span<const kv::HeadStore> heads, std::int32_t tokens) {
   for (Mass& mass : masses_) {
-    mass.all.resize(rows.size());
-    mass.near.resize(rows.size());
-    for (std::size_t h = 0; h < rows.size(); ++h) {
-      mass.all[h].assign(Size(rows[h]), 0.0f);
-      mass.near[h].assign(mass.band > 0 ? Size(rows[h]) : 0, 0.0f);
+    mass.all.resize(heads.size());
+    mass.near.resize(heads.size());
+    for (std::size_t h = 0; h < heads.size(); ++h) {
+      const std::size_t rows = Size(heads[h].rows()) + Size(tokens);
+      mass.all[h].assign(rows, 0.0f);
+      mass.near[h].assign(mass.band > 0 ? rows : 0, 0.0f);
     }
   }
   if (gram_) {
     const std::size_t d = Size(runtime_.params().head_dim);
-    grams_.assign(rows.size(), std::vector<float>(d * d, 0.0f));
+    grams_.assign(heads.size(), std::vector<float>(d * d, 0.0f));
   }
   token_cosines_.assign(cosine_ ? Size(tokens) : 0, 0.0f);
 }
 
 void PromptSums::AddQueries(const attention::PrefillTile& queries,
-                            std::span<const kv::HeadStore> heads,
-                            std::span<const std::int32_t> first_rows) {
+                            std::span<const kv::HeadStore> heads) {
   for (Mass& mass : masses_) {
-    AddMass(queries, heads, first_rows, mass);
+    AddMass(queries, heads, mass);
   }
   if (gram_) {
     AddGram(queries);
@@ -73,8 +73,7 @@ void PromptSums::AddQueries(const attention::PrefillTile& queries,
 }
 
 void PromptSums::AddMass(const attention::PrefillTile& queries,
-                         std::span<const kv::HeadStore> heads,
-                         std::span<const std::int32_t> first_rows, Mass& mass) {
+                         std::span<const kv::HeadStore> heads, Mass& mass) {
   const std::size_t group_width = Size(queries.group) * Size(runtime_.params().head_dim);
   const std::int64_t tiles = (queries.tokens + kTileTokens - 1) / kTileTokens;
   const auto count = static_cast<std::int64_t>(heads.size());
@@ -87,7 +86,7 @@ void PromptSums::AddMass(const attention::PrefillTile& queries,
         attention::PrefillTile tile = queries;
         tile.q += Size(begin) * queries.q_stride + h * group_width;
         tile.tokens = std::min(kTileTokens, queries.tokens - begin);
-        tile.first_row = first_rows[h] + begin;
+        tile.first_row = heads[h].rows() - queries.tokens + begin;
         const std::size_t rows = Size(tile.first_row + tile.tokens);
         all[Size(task)].resize(rows);
         near[Size(task)].resize(mass.band > 0 ? rows : 0);

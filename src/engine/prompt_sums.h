@@ -27,12 +27,11 @@ class PromptSums {
   static std::size_t Bytes(const Runtime& runtime, const policy::Needs& needs,
                            std::int32_t held_rows, std::int32_t tokens);
 
-  // `rows` [kv_head] at the end of this prompt of `tokens`.
-  void BeginLayer(std::span<const std::int32_t> rows, std::int32_t tokens);
-  // Queries of some tokens after RoPE: q, q_stride, tokens and scale of `queries` with all heads;
-  // `first_rows` [kv_head]: where the first of them is stored.
-  void AddQueries(const attention::PrefillTile& queries, std::span<const kv::HeadStore> heads,
-                  std::span<const std::int32_t> first_rows);
+  // `heads` will get `tokens` rows more.
+  void BeginLayer(std::span<const kv::HeadStore> heads, std::int32_t tokens);
+  // Queries after RoPE of the tokens stored last: q, q_stride, tokens, group and scale of
+  // `queries`, with all heads side by side.
+  void AddQueries(const attention::PrefillTile& queries, std::span<const kv::HeadStore> heads);
   // Thread-safe for different tokens. A token's residual stream [embd] before its attention output
   // `delta` is added.
   void AddResidual(std::int32_t token, std::span<const float> hidden, std::span<const float> delta);
@@ -50,7 +49,7 @@ class PromptSums {
   };
 
   void AddMass(const attention::PrefillTile& queries, std::span<const kv::HeadStore> heads,
-               std::span<const std::int32_t> first_rows, Mass& mass);
+               Mass& mass);
   void AddGram(const attention::PrefillTile& queries);
 
   const Runtime& runtime_;
