@@ -48,11 +48,13 @@ double NumberOr(const PolicyNumbers& of, std::string_view name, double otherwise
 }
 
 // The method states its traffic at the last step, over max_rows rows; what it does not state is as
-// if it read all of them. Every step adds a row: the one in the middle has `fewer` rows, and an
+// if it read all of them. From one step to the next the rows grow evenly from those that the prompt
+// left, or not at all where a window slides: the step in the middle has `fewer` rows, and an
 // estimate grows with the rows.
 void FillReads(std::int32_t max_new_tokens, PolicyNumbers& out) {
-  const double fewer = 0.5 * (max_new_tokens - 1);
   const double rows = NumberOr(out, "max_rows", out.rows_held);
+  const double first = NumberOr(out, "rows_in_view", NumberOr(out, "rows_kept", rows));
+  const double fewer = 0.5 * (rows - first) * (max_new_tokens - 1) / max_new_tokens;
   const double total = NumberOr(out, "total_traffic", rows);
   if (NumberOr(out, "reads_all", total >= rows ? 1 : 0) != 0) {
     out.rows_read = total - fewer;
@@ -101,8 +103,8 @@ Result<PolicyNumbers> ExplainPolicy(std::string_view policy, const ExplainShape&
   PolicyNumbers out;
   out.policy = (*method)->spec();
   out.numbers = (*method)->Explain(turn);
-  out.rows_held =
-      static_cast<double>((*method)->RowsKept(turn, turn.prompt_tokens)) + shape.max_new_tokens;
+  const bool park = (*method)->needs(turn).park;
+  out.rows_held = park ? shape.context : NumberOr(out, "max_rows", shape.context);
   FillReads(shape.max_new_tokens, out);
   FillBytes(shape, **method, turn, out);
   return out;

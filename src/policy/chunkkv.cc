@@ -29,6 +29,11 @@ class ChunkKv final : public Evictor {
 
   Needs needs(const TurnShape&) const override { return {.window = window_}; }
   std::int32_t LeastRows() const override { return window_ + chunk_; }
+  // Whole chunks: a last one that is cut may take the place of a full one and leaves fewer.
+  std::int64_t RowsKept(const TurnShape& shape, std::int64_t rows) const override {
+    const std::int64_t room = std::max(shape.prompt_budget - window_, 0);
+    return rows <= shape.prompt_budget ? rows : std::min(window_ + room / chunk_ * chunk_, rows);
+  }
 
   void Score(const LayerPrefill& layer, const HeadPrefill& in,
              std::vector<float>& scores) const override {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -102,6 +103,51 @@ TEST(EveryMethod, StaysNearItsBudgetAndSaysWhatItReads) {
     }
     EXPECT_DOUBLE_EQ(stats.tokens_kept,
                      static_cast<double>(held) / (model.layers * model.kv_heads));
+  });
+}
+
+// U8: what the kernels and stores count is what the method's formula says.
+TEST(EveryMethod, CountsWhatItsFormulaSays) {
+  ForEachMethod(true, [](const std::string& given) {
+    if (given.find("duo") != std::string::npos) {
+      return;  // its table is of a model; src/policy/duo_test.cc counts
+    }
+    const auto engine = OpenTiny(kModel);
+    const ModelInfo& model = engine->model();
+    constexpr std::int32_t kPrompt = 1200;
+    constexpr std::int32_t kAnswer = 16;
+    const std::vector<Token> tokens = RandomTokens(kPrompt + kAnswer, model.vocab);
+    const std::span<const Token> all(tokens);
+    const std::string method = WithBudget(given, 128);
+    const auto session = NewSession(*engine, method, kAnswer);
+    Trace(*engine, *session, all.first(kPrompt), all.last(kAnswer));
+    const Result<PolicyNumbers> told = ExplainPolicy(method, {.context = kPrompt + kAnswer,
+                                                              .max_new_tokens = kAnswer,
+                                                              .layers = model.layers,
+                                                              .kv_heads = model.kv_heads,
+                                                              .group = model.heads / model.kv_heads,
+                                                              .head_dim = model.head_dim});
+    ASSERT_TRUE(told) << told.error().message();
+    const SessionStats stats = session->stats();
+    const auto is = [&](const char* name) { return given.find(name) != std::string::npos; };
+    // Those that evict while decoding drop rows in batches; fastgen takes the cheapest rule of each
+    // head that the budget allows, at most all of it. Where layers or heads hold different numbers
+    // of rows, a selector's formula is of the mean, and short ones read less than it.
+    const bool in_batches = is("streaming") || is("h2o") || is("fastgen");
+    const bool uneven = is("select=") && (is("pyramid") || is("squeeze") || is("catekv") ||
+                                          is("adakv") || is("fastgen"));
+    EXPECT_LE(stats.tokens_kept, told->rows_held + (in_batches ? 66 : 2));
+    EXPECT_GE(stats.tokens_kept, is("fastgen") ? 0.8 * told->rows_held : told->rows_held - 2);
+    // The prompt's last token comes after the eviction, and chunks round up.
+    const double slack = 2 + 0.02 * told->rows_read;
+    EXPECT_LE(stats.tokens_read_per_step, told->rows_read + slack + (uneven ? 4 : 0));
+    EXPECT_GE(stats.tokens_read_per_step, (uneven ? 0.75 : 1) * told->rows_read - slack);
+    const double row_bytes = told->bytes_read / told->rows_read;
+    EXPECT_NEAR(stats.kv_bytes_read_per_step, stats.tokens_read_per_step * row_bytes,
+                1e-6 * told->bytes_read);
+    const auto heads = static_cast<double>(model.layers * model.kv_heads);
+    EXPECT_NEAR(static_cast<double>(stats.kv_bytes_index), told->bytes_index,
+                (in_batches || uneven ? 1.0 : 0.35) * told->bytes_index + 512 * heads);
   });
 }
 
