@@ -56,11 +56,12 @@ void FillReads(std::int32_t max_new_tokens, PolicyNumbers& out) {
   const double first = NumberOr(out, "rows_in_view", NumberOr(out, "rows_kept", rows));
   const double fewer = 0.5 * (rows - first) * (max_new_tokens - 1) / max_new_tokens;
   const double total = NumberOr(out, "total_traffic", rows);
+  const double estimate = NumberOr(out, "estimation_traffic", 0);
   if (NumberOr(out, "reads_all", total >= rows ? 1 : 0) != 0) {
+    out.rows_estimate = estimate;
     out.rows_read = total - fewer;
     return;
   }
-  const double estimate = NumberOr(out, "estimation_traffic", 0);
   out.rows_estimate = estimate * (1 - fewer / rows);
   out.rows_read = total - estimate + out.rows_estimate;
 }
