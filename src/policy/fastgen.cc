@@ -10,7 +10,8 @@
 namespace rkv::policy {
 namespace {
 
-constexpr double kRatio = 0.3;  // of the prompt, for frequent and for local rows
+constexpr double kRatio = 0.3;       // of the prompt, for frequent and for local rows
+constexpr double kThreshold = 0.95;  // recovery, where the budget allows it
 
 class FastGenState final : public AttentionSums {
  public:
@@ -29,7 +30,7 @@ class FastGen final : public Evictor {
  public:
   void Options(OptionVisitor& options) override {
     options.Number("threshold", threshold_, {.low = 0, .high = 2, .automatic = true},
-                   "attention that a head's rule must recover; auto: what the budget allows");
+                   "attention that a head's rule must recover; auto: 0.95 within the budget");
     options.Number("frequent", frequent_, {.low = 0, .high = 1, .automatic = true},
                    "part of the prompt kept for its attention; auto: 0.3, and within the budget");
     options.Number("local", local_, {.low = 0, .high = 1, .automatic = true},
@@ -65,11 +66,12 @@ class FastGen final : public Evictor {
     for (const HeadPrefill& head : in.heads) {
       heads.push_back(ProfileHead(in, head, counts));
     }
-    const double threshold =
-        threshold_ < 0 ? FitThreshold(heads, counts, RowsLeft(in, counts), in.shape.max_new_tokens)
-                       : threshold_;
+    std::vector<FastGenRule> fitted;
+    if (threshold_ < 0) {
+      fitted = FitRules(heads, counts, kThreshold, RowsLeft(in, counts), in.shape.max_new_tokens);
+    }
     for (std::size_t h = 0; h < heads.size(); ++h) {
-      keep[h].rule = heads[h].First(threshold);
+      keep[h].rule = fitted.empty() ? heads[h].First(threshold_) : fitted[h];
       std::vector<std::int32_t>& rows = heads[h].rows[static_cast<std::size_t>(keep[h].rule)];
       keep[h].all = rows.size() == static_cast<std::size_t>(in.heads[h].view.rows);
       if (!keep[h].all) {
@@ -131,7 +133,7 @@ class FastGen final : public Evictor {
     return left;
   }
 
-  double threshold_ = -1;  // -1: from the budget
+  double threshold_ = -1;  // -1: kThreshold within the budget
   double frequent_ = -1;   // -1: kRatio, within the budget where it decides
   double local_ = -1;
   std::int32_t sinks_ = 4;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "policy/attention_sums.h"
@@ -91,24 +92,72 @@ FastGenProfile ProfileHead(const LayerPrefill& layer, const HeadPrefill& head,
   return out;
 }
 
-double FitThreshold(std::span<const FastGenProfile> heads, const FastGenCounts& counts,
-                    std::int64_t rows, std::int32_t more) {
-  std::vector<double> thresholds = {2};  // beyond any recovery: everything
+namespace {
+
+// The heads' rows at the end of the answer, and rules under them.
+class Fitting {
+ public:
+  Fitting(std::span<const FastGenProfile> heads, const FastGenCounts& counts, std::int32_t more)
+      : rules(heads.size(), kEverything), heads_(heads), counts_(counts), more_(more) {}
+
+  std::vector<FastGenRule> rules;
+
+  std::int64_t Rows(std::size_t h, FastGenRule rule) const {
+    return counts_.RowsAtEnd(rule, static_cast<std::int64_t>(heads_[h].rows[rule].size()), more_);
+  }
+  std::int64_t Total() const {
+    std::int64_t total = 0;
+    for (std::size_t h = 0; h < rules.size(); ++h) {
+      total += Rows(h, rules[h]);
+    }
+    return total;
+  }
+  void Choose(double threshold) {
+    for (std::size_t h = 0; h < rules.size(); ++h) {
+      rules[h] = std::min(heads_[h].First(threshold), kLocal);
+    }
+  }
+
+ private:
+  std::span<const FastGenProfile> heads_;
+  const FastGenCounts& counts_;
+  std::int32_t more_;
+};
+
+}  // namespace
+
+std::vector<FastGenRule> FitRules(std::span<const FastGenProfile> heads,
+                                  const FastGenCounts& counts, double threshold, std::int64_t rows,
+                                  std::int32_t more) {
+  Fitting fit(heads, counts, more);
+  if (fit.Total() <= rows) {
+    return fit.rules;
+  }
+  std::vector<double> thresholds = {threshold};
   for (const FastGenProfile& head : heads) {
-    std::ranges::copy(head.recovery, std::back_inserter(thresholds));
+    std::ranges::copy_if(head.recovery, std::back_inserter(thresholds),
+                         [&](double r) { return r < threshold; });
   }
   std::ranges::sort(thresholds, std::greater<>());
-  for (const double threshold : thresholds) {
-    std::int64_t kept = 0;
-    for (const FastGenProfile& head : heads) {
-      const FastGenRule rule = head.First(threshold);
-      kept += counts.RowsAtEnd(rule, static_cast<std::int64_t>(head.rows[rule].size()), more);
-    }
-    if (kept <= rows) {
-      return threshold;
+  thresholds.push_back(0);
+  for (std::size_t i = 0; i < thresholds.size(); ++i) {
+    fit.Choose(thresholds[i]);
+    if (fit.Total() <= rows) {
+      break;
     }
   }
-  return 0;
+  std::vector<std::size_t> order(heads.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t h) { return heads[h].recovery[kLocal]; });
+  std::int64_t left = rows - fit.Total();
+  for (const std::size_t h : order) {
+    const std::int64_t cost = fit.Rows(h, kEverything) - fit.Rows(h, fit.rules[h]);
+    if (heads[h].recovery[kLocal] < threshold && cost <= left) {
+      fit.rules[h] = kEverything;
+      left -= cost;
+    }
+  }
+  return fit.rules;
 }
 
 List LiveUnderRule(const HeadDecode& in, FastGenRule rule, const FastGenCounts& counts,

@@ -44,10 +44,14 @@ struct FastGenProfile {
 FastGenProfile ProfileHead(const LayerPrefill& layer, const HeadPrefill& head,
                            const FastGenCounts& counts);
 
-// The largest threshold, of those that make a difference, whose choices hold at most `rows` rows of
-// these heads together after `more` words; 0 when even kSpecialRows holds more. Pure.
-double FitThreshold(std::span<const FastGenProfile> heads, const FastGenCounts& counts,
-                    std::int64_t rows, std::int32_t more);
+// The rules of these heads that hold at most `rows` rows together after `more` words. Everything
+// where that fits. Else each head's first rule with R >= threshold, but kLocal where only
+// kEverything has it (with lower thresholds if that does not fit, kSpecialRows at worst); then
+// kEverything for heads whose kLocal misses the threshold, the least recovered first, as far as
+// rows are left. Pure.
+std::vector<FastGenRule> FitRules(std::span<const FastGenProfile> heads,
+                                  const FastGenCounts& counts, double threshold, std::int64_t rows,
+                                  std::int32_t more);
 
 // The live slots that stay after a step: those that the rule always keeps, the local ones, and of
 // the others the frequent ones, by attention per query that could see them. O(slots).

@@ -116,32 +116,39 @@ TEST(FastGenCounts, RowsAtTheEndOfAnAnswer) {
   EXPECT_EQ(counts.RowsAtEnd(kEverything, 30, 50), 80);
 }
 
-TEST(FitThreshold, IsTheLargestThatFits) {
+TEST(FitRules, CheapRulesFirstThenEverythingForTheWorstHeads) {
   const FastGenCounts counts = {.sinks = 1, .local = 6, .frequent = 9};
   std::vector<FastGenProfile> heads;
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     heads.push_back(Profiled(60, 1, counts, seed).profile);
   }
-  const auto total = [&](double threshold) {
+  const auto total = [&](const std::vector<FastGenRule>& rules) {
     std::int64_t sum = 0;
-    for (const FastGenProfile& head : heads) {
-      const FastGenRule rule = head.First(threshold);
-      sum += static_cast<std::int64_t>(head.rows[rule].size()) + (rule >= kLocal ? 7 : 0);
+    for (std::size_t h = 0; h < rules.size(); ++h) {
+      sum +=
+          static_cast<std::int64_t>(heads[h].rows[rules[h]].size()) + (rules[h] >= kLocal ? 7 : 0);
     }
     return sum;
   };
-  for (std::int64_t rows = 0; rows <= 5 * 67 + 3; ++rows) {
-    const double fit = FitThreshold(heads, counts, rows, 7);
-    if (fit == 0) {
-      EXPECT_GT(total(0), rows);
-      continue;
-    }
-    EXPECT_LE(total(fit), rows);
-    for (double more = fit; more < 1.1; more += 1e-3) {  // a bisection would stop here
-      EXPECT_TRUE(total(more) == total(fit) || total(more) > rows) << rows;
+  const std::vector<FastGenRule> none(5, kSpecialRows);
+  for (const double threshold : {0.2, 0.5, 0.95}) {
+    std::int64_t before = 0;
+    for (std::int64_t rows = 0; rows <= 5 * 67 + 3; ++rows) {
+      const std::vector<FastGenRule> rules = FitRules(heads, counts, threshold, rows, 7);
+      EXPECT_TRUE(total(rules) <= rows || rules == none) << rows;
+      EXPECT_GE(total(rules), before) << "more room is never used for less";
+      before = rows < 5 * 67 ? total(rules) : 0;
+      // A head that has everything without need is worse off without it than any that has not.
+      for (std::size_t a = 0; a < 5 && rows < 5 * 67; ++a) {
+        EXPECT_TRUE(rules[a] != kEverything || heads[a].recovery[kLocal] < threshold);
+        for (std::size_t b = 0; b < 5; ++b) {
+          EXPECT_TRUE(rules[a] != kEverything || rules[b] == kEverything ||
+                      heads[a].recovery[kLocal] <= heads[b].recovery[kLocal]);
+        }
+      }
     }
   }
-  EXPECT_EQ(FitThreshold(heads, counts, 5 * 67, 7), 2);
+  EXPECT_EQ(FitRules(heads, counts, 0.95, 5 * 67, 7), std::vector<FastGenRule>(5, kEverything));
 }
 
 }  // namespace
