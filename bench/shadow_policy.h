@@ -100,7 +100,9 @@ class ShadowPolicy final : public test::ForwardingPolicy {
              std::vector<float>& scores) const override {
     policy::HeadPrefill head = in;
     head.state = nullptr;
-    inner().Score(layer, head, scores);
+    policy::LayerPrefill own = layer;
+    own.earlier = layers_;
+    inner().Score(own, head, scores);
   }
   Status Evict(const policy::LayerPrefill& in, std::span<policy::Rows> keep) const override {
     std::vector<policy::HeadPrefill> heads(in.heads.begin(), in.heads.end());
@@ -109,7 +111,9 @@ class ShadowPolicy final : public test::ForwardingPolicy {
     }
     policy::LayerPrefill own = in;
     own.heads = heads;
+    own.earlier = layers_;  // what the engine knows is that everything stayed
     Status status = inner().Evict(own, keep);
+    layers_.emplace_back(keep.begin(), keep.end());
     for (std::size_t h = 0; h < keep.size(); ++h) {
       kept_[{in.layer, static_cast<std::int32_t>(h)}] = keep[h];
       keep[h].Reset();
@@ -173,6 +177,7 @@ class ShadowPolicy final : public test::ForwardingPolicy {
 
   Recall* recall_;
   mutable std::map<std::pair<std::int32_t, std::int32_t>, policy::Rows> kept_;
+  mutable std::vector<std::vector<policy::Rows>> layers_;  // [layer][kv_head], the same
 };
 
 }  // namespace rkv::bench

@@ -63,18 +63,23 @@ FastGenProfile ProfileHead(const LayerPrefill& layer, const HeadPrefill& head,
                            const FastGenCounts& counts) {
   SlotSums slots = SlotSums::AfterPrompt(head);
   FastGenProfile out;
-  List words;
+  List marks;
   List local;
   for (const std::int32_t row : slots.live) {
     const FastGenRule rule = RuleOf(head.view.positions[row], counts.sinks, layer.classes);
     if (rule == kSpecialRows) {
       out.rows[kSpecialRows].push_back(row);
+    } else if (rule == kPunctuation) {
+      marks.push_back(row);
     }
-    (rule == kFrequent ? words : out.rows[kPunctuation]).push_back(row);
     if (row >= head.view.rows - counts.local) {
       local.push_back(row);
     }
   }
+  out.rows[kPunctuation] = Merge(out.rows[kSpecialRows],
+                                 BestSlots(std::move(marks), counts.PunctuationRows(), slots.sums));
+  List words;
+  std::ranges::set_difference(slots.live, out.rows[kPunctuation], std::back_inserter(words));
   const std::int32_t frequent = counts.FrequentRows(out.rows[kPunctuation].size());
   out.rows[kFrequent] =
       Merge(out.rows[kPunctuation], BestSlots(std::move(words), frequent, slots.sums));
@@ -165,22 +170,33 @@ List LiveUnderRule(const HeadDecode& in, FastGenRule rule, const FastGenCounts& 
   if (rule == kEverything) {
     return slots.live;
   }
-  List held;
-  List words;
-  std::size_t fixed = 0;
+  List fixed;  // kept for what they are
+  List marks;
   std::vector<float> average(slots.sums);
   for (const std::int32_t slot : slots.live) {
     const std::int32_t position = in.rows.Position(slot);
-    const std::int32_t age = in.position - position;
-    average[static_cast<std::size_t>(slot)] /= static_cast<float>(age + 1);
-    const bool always = RuleOf(position, counts.sinks, in.classes) <= std::min(rule, kPunctuation);
-    fixed += always ? 1 : 0;
-    const bool local = rule == kLocal && age < counts.local;
-    (always || local ? held : words).push_back(slot);
+    average[static_cast<std::size_t>(slot)] /= static_cast<float>(in.position - position + 1);
+    const FastGenRule kind = RuleOf(position, counts.sinks, in.classes);
+    if (kind == kSpecialRows) {
+      fixed.push_back(slot);
+    } else if (kind == kPunctuation && rule >= kPunctuation) {
+      marks.push_back(slot);
+    }
   }
-  return rule < kFrequent
-             ? held
-             : Merge(held, BestSlots(std::move(words), counts.FrequentRows(fixed), average));
+  fixed = Merge(fixed, BestSlots(std::move(marks), counts.PunctuationRows(), average));
+  if (rule < kFrequent) {
+    return fixed;
+  }
+  List held = fixed;
+  List words;
+  for (const std::int32_t slot : slots.live) {
+    const bool local = rule == kLocal && in.position - in.rows.Position(slot) < counts.local;
+    if (!std::ranges::binary_search(fixed, slot)) {
+      (local ? held : words).push_back(slot);
+    }
+  }
+  std::ranges::sort(held);
+  return Merge(held, BestSlots(std::move(words), counts.FrequentRows(fixed.size()), average));
 }
 
 }  // namespace rkv::policy

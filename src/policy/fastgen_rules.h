@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,11 @@ struct FastGenCounts {
   std::int32_t frequent = 0;  // rows with the most attention
   std::int32_t room = 0;      // of local, always kept and frequent rows together; 0: no limit
 
+  // Punctuation rows that are kept for what they are: those with the most attention, up to a
+  // quarter of the room, as they are every tenth of a text; the others are ordinary rows.
+  std::int32_t PunctuationRows() const {
+    return room > 0 ? room / 4 : std::numeric_limits<std::int32_t>::max();
+  }
   // Frequent rows beside `fixed` that are always kept.
   std::int32_t FrequentRows(std::size_t fixed) const;
   // What a head holds at most once `more` words follow a prompt of which it kept `kept` rows: under
