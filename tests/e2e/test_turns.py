@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-RKV = os.environ.get("RKV_BIN", str(ROOT / "build/release/src/cli/rkv"))
+RKV = os.environ.get("RKV_BIN", str(ROOT / "build/release/rkv"))
 QWEN = ROOT / ".deps/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
 FACTS = [
     ("The code of the lighthouse door is 4172.", "What is the code of the lighthouse door?", "4172"),
@@ -24,10 +24,13 @@ needs_qwen = pytest.mark.skipif(not QWEN.exists(),
 
 
 def document():
-    """Paragraphs of the chronicle and of a method's page, with the facts at even distances."""
-    text = "".join((ROOT / name).read_text() for name in
-                   ("examples/chronicle.txt", "docs/methods/rocketkv.md", "docs/add_a_method.md"))
-    paragraphs = [p for p in text.split("\n\n") if len(p) > 40]
+    """The chronicle and, as filler that no question is about, tables of made-up measurements; the
+    facts at even distances."""
+    paragraphs = (ROOT / "examples/chronicle.txt").read_text().split("\n\n")
+    paragraphs += ["On day %d of the survey the crew noted a depth of %d fathoms, a wind of %d knots from "
+                   "the %s and %d sails in sight, and wrote nothing else into the book." %
+                   (day, 20 + day * 7 % 31, 5 + day * 3 % 23, ("north", "east", "south", "west")[day % 4],
+                    day * 5 % 9) for day in range(1, 71)]
     for i, (fact, _, _) in reversed(list(enumerate(FACTS))):
         paragraphs.insert(int(len(paragraphs) * (i + 0.5) / len(FACTS)), fact)
     return "\n\n".join(paragraphs)
