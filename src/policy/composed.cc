@@ -1,5 +1,7 @@
 #include "policy/composed.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -97,6 +99,21 @@ std::int32_t ComposedPolicy::RowsAtEnd(const TurnShape& shape, std::int32_t kept
 }
 
 Status ComposedPolicy::CheckShape(const TurnShape& shape) const {
+  if (parts_.evictor != nullptr) {
+    const std::int32_t window = parts_.evictor->needs(shape).window;
+    if (window_given_ && window > shape.prompt_tokens) {
+      return {Code::kInvalidArgument,
+              fmt::format("option 'window_size' is '{}', allowed: a whole number from 1 to {}, the "
+                          "tokens of the prompt",
+                          window, shape.prompt_tokens)};
+    }
+    if (parts_.selector == nullptr && split_.least_rows > split_.budget) {
+      return {Code::kInvalidArgument,
+              fmt::format("option 'budget' is '{}', allowed: a whole number from {}, as the other "
+                          "options of '{}' keep so many rows in any case",
+                          split_.budget, split_.least_rows, name_)};
+    }
+  }
   Status status = parts_.evictor == nullptr ? Status() : parts_.evictor->CheckShape(shape);
   if (status.ok() && parts_.selector != nullptr) {
     status = parts_.selector->CheckShape(shape);

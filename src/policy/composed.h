@@ -38,6 +38,8 @@ class ComposedPolicy final : public Policy {
 
   std::string_view name() const override { return name_; }
   std::string spec() const override { return spec_; }
+  // The window was asked for: one longer than the prompt is then an error, not cut.
+  void HoldToWindow() { window_given_ = true; }
   // Spells the options out once they are read.
   void FixSpec();
 
@@ -73,6 +75,7 @@ class ComposedPolicy final : public Policy {
   SplitOptions split_;
   double bypass_ = 1.6;
   bool prefill_last_token_ = false;
+  bool window_given_ = false;
 };
 
 }  // namespace rkv::policy

@@ -168,6 +168,37 @@ TEST(CheckShape, ChannelsMustExistInTheModel) {
   EXPECT_TRUE(check("full").ok());
 }
 
+TEST(CheckShape, AWindowThatWasAskedForFitsThePrompt) {
+  const auto check = [](const std::string& spec, std::int32_t tokens) {
+    const auto policy = Make(spec);
+    TurnShape shape = kLong;
+    shape.prompt_tokens = tokens;
+    return policy->CheckShape(policy->Plan(shape)).message();
+  };
+  for (const std::string name : {"snapkv", "rocketkv", "adakv", "evict=snapkv,select=hsa"}) {
+    const std::string given =
+        name + (name.find('=') == std::string::npos ? ":" : ",") + "window_size=64";
+    EXPECT_EQ(check(given, 64), "") << given;
+    EXPECT_EQ(check(given, 63),
+              "option 'window_size' is '64', allowed: a whole number from 1 to 63, the tokens of "
+              "the prompt");
+    EXPECT_EQ(check(name, 5), "") << "the default gives way";
+  }
+}
+
+TEST(CheckShape, ABudgetHoldsWhatTheMethodKeepsAnyway) {
+  const auto check = [](const std::string& spec) {
+    const auto policy = Make(spec);
+    return policy->CheckShape(policy->Plan(kLong)).message();
+  };
+  EXPECT_EQ(check("snapkv:budget=33"), "");
+  EXPECT_THAT(check("snapkv:budget=32"), HasSubstr("option 'budget' is '32', allowed: a whole "
+                                                   "number from 33"));
+  EXPECT_EQ(check("streaming:budget=16"), "");
+  EXPECT_THAT(check("streaming:budget=16,sinks=16"), HasSubstr("number from 17"));
+  EXPECT_EQ(check("rocketkv:budget=16"), "") << "the second stage reads no more than the budget";
+}
+
 TEST(Full, KeepsAndReadsEverythingAndNeedsNothing) {
   test::PolicyLayer layer("full", {.shape = kLong});
   EXPECT_EQ(layer.needs().window, 0);

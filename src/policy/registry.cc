@@ -56,6 +56,11 @@ Result<std::unique_ptr<const Policy>> Read(std::string_view name, std::string pr
   if (Status status = policy->Load(); !status.ok()) {
     return status;
   }
+  if (std::ranges::any_of(given.options, [](const MethodString::Option& option) {
+        return option.name == "window_size";
+      })) {
+    policy->HoldToWindow();
+  }
   policy->FixSpec();
   return std::unique_ptr<const Policy>(std::move(policy));
 }
