@@ -221,7 +221,8 @@ void ChunkScores(benchmark::State& state) {
   std::vector<float> u(static_cast<std::size_t>(chunks));
   Scratch scratch;
   for (auto _ : state) {
-    attention::CpuBackend().chunk_scores({q.data(), group}, index.view(), channels, u, nullptr, scratch);
+    attention::CpuBackend().chunk_scores({q.data(), group}, index.view(), channels, u, nullptr,
+                                         scratch);
     benchmark::DoNotOptimize(u.data());
   }
 }

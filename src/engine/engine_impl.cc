@@ -181,15 +181,18 @@ std::size_t EngineImpl::BytesNeeded(std::span<SessionImpl* const> sessions, std:
       shape = state.policy->Plan(ShapeOf(runtime_, state.position + tokens, state.max_new_tokens));
     }
     std::int32_t held = 0;  // rows of the fullest kv_head
-    for (const kv::HeadStore& head : state.layers[0].heads) {
-      held = std::max(held, head.rows());
+    for (const LayerCache& layer : state.layers) {
+      for (const kv::HeadStore& head : layer.heads) {
+        held = std::max(held, head.rows());
+      }
     }
     const MemoryPlan plan = PlanMemory(runtime_, *state.policy, shape, held, tokens);
     const std::size_t own = plan.kv_kept + plan.kv_index;
     // What a session holds is no longer free, but counts against a limit of the user's.
     sum += options_.memory_limit > 0 ? own : own - std::min(own, state.meter.bytes());
     if (need == Need::kPrefill) {
-      sum += session == sessions[0] ? plan.kv_layer : 0;
+      const bool holds_full = session == sessions[0] || state.policy->needs(shape).all_layers;
+      sum += holds_full ? plan.kv_layer : 0;
       scratch = std::max(scratch, plan.scratch);
     }
   }
@@ -287,6 +290,7 @@ Status EngineImpl::RunTurn(std::span<SessionImpl* const> sessions, std::span<con
   }
   const double start = NowSeconds();
   const bool fresh = states[0]->empty();
+  whole = whole && (fresh || tokens > 1);  // a later prompt of one token is a decode step
   const std::span<const Token> body = whole ? prompt : prompt.first(prompt.size() - 1);
   if (!body.empty()) {
     if (Status status = engine::Prefill(runtime_, states, body, whole).Run(on_progress);

@@ -43,9 +43,7 @@ std::vector<policy::HeadPrefill> Prefill::HeadsOf(const SessionState& session, L
     head.window.group = params_.group();
     head.window.scale = params_.attention_scale;
     head.state = own.states[h].get();
-    if (layer == layer_) {
-      sums_.Show(session.needs, h, head);
-    }
+    sums_.Show(session.needs, layer, h, head);
   }
   return heads;
 }

@@ -40,7 +40,7 @@ std::size_t PromptSums::Bytes(const Runtime& runtime, const policy::Needs& needs
     floats += 2 * rows * params.kv_heads * (strips + 1);
   }
   if (needs.query_gram) {
-    floats += std::int64_t{params.kv_heads} * params.head_dim * params.head_dim;
+    floats += std::int64_t{params.layers} * params.kv_heads * params.head_dim * params.head_dim;
   }
   return Size(floats) * sizeof(float);
 }
@@ -57,8 +57,9 @@ void PromptSums::BeginLayer(std::span<const kv::HeadStore> heads, std::int32_t t
   }
   if (gram_) {
     const std::size_t d = Size(runtime_.params().head_dim);
-    grams_.assign(heads.size(), std::vector<float>(d * d, 0.0f));
+    grams_.emplace_back(heads.size(), std::vector<float>(d * d, 0.0f));
   }
+  layer_ += 1;
   token_cosines_.assign(cosine_ ? Size(tokens) : 0, 0.0f);
 }
 
@@ -107,20 +108,21 @@ void PromptSums::AddMass(const attention::PrefillTile& queries,
 void PromptSums::AddGram(const attention::PrefillTile& queries) {
   const std::size_t d = Size(runtime_.params().head_dim);
   const std::size_t group_width = Size(queries.group) * d;
-  runtime_.pool->ParallelFor(
-      static_cast<std::int64_t>(grams_.size()), [&](std::int64_t task, const ThreadPool::Worker&) {
-        float* gram = grams_[Size(task)].data();
-        for (std::int32_t t = 0; t < queries.tokens; ++t) {
-          const float* q = queries.q + Size(t) * queries.q_stride + Size(task) * group_width;
-          for (std::int32_t g = 0; g < queries.group; ++g, q += d) {
-            for (std::size_t x = 0; x < d; ++x) {
-              for (std::size_t y = 0; y < d; ++y) {
-                gram[x * d + y] += q[x] * q[y];
-              }
-            }
-          }
-        }
-      });
+  runtime_.pool->ParallelFor(static_cast<std::int64_t>(grams_.back().size()),
+                             [&](std::int64_t task, const ThreadPool::Worker&) {
+                               float* gram = grams_.back()[Size(task)].data();
+                               for (std::int32_t t = 0; t < queries.tokens; ++t) {
+                                 const float* q = queries.q + Size(t) * queries.q_stride +
+                                                  Size(task) * group_width;
+                                 for (std::int32_t g = 0; g < queries.group; ++g, q += d) {
+                                   for (std::size_t x = 0; x < d; ++x) {
+                                     for (std::size_t y = 0; y < d; ++y) {
+                                       gram[x * d + y] += q[x] * q[y];
+                                     }
+                                   }
+                                 }
+                               }
+                             });
 }
 
 void PromptSums::AddResidual(std::int32_t token, std::span<const float> hidden,
@@ -146,16 +148,16 @@ void PromptSums::EndLayer() {
   }
 }
 
-void PromptSums::Show(const policy::Needs& needs, std::size_t kv_head,
+void PromptSums::Show(const policy::Needs& needs, std::int32_t layer, std::size_t kv_head,
                       policy::HeadPrefill& head) const {
   for (const Mass& mass : masses_) {
-    if (needs.column_mass && mass.band == needs.band) {
+    if (needs.column_mass && mass.band == needs.band && layer == layer_) {
       head.column_mass = mass.all[kv_head];
       head.near_mass = mass.near[kv_head];
     }
   }
   if (needs.query_gram) {
-    head.query_gram = grams_[kv_head];
+    head.query_gram = grams_[Size(layer)][kv_head];
   }
 }
 

@@ -14,7 +14,8 @@
 
 namespace rkv::engine {
 
-// Sums of one layer, cleared by BeginLayer, except that the residual cosines of all layers stay.
+// Sums of one layer, cleared by BeginLayer, except that Gram matrices and residual cosines of all
+// layers stay, for policies that decide after the last one.
 // Sums do not depend on the number of threads.
 class PromptSums {
  public:
@@ -37,8 +38,10 @@ class PromptSums {
   void AddResidual(std::int32_t token, std::span<const float> hidden, std::span<const float> delta);
   void EndLayer();
 
-  // Puts the sums that `needs` asked for into `head`.
-  void Show(const policy::Needs& needs, std::size_t kv_head, policy::HeadPrefill& head) const;
+  // Puts the sums of `layer` that `needs` asked for into `head`: column mass of the layer that runs
+  // alone, Gram matrices of every layer so far.
+  void Show(const policy::Needs& needs, std::int32_t layer, std::size_t kv_head,
+            policy::HeadPrefill& head) const;
   std::span<const float> residual_cosine() const { return cosines_; }
 
  private:
@@ -54,11 +57,12 @@ class PromptSums {
 
   const Runtime& runtime_;
   std::vector<Mass> masses_;
+  std::int32_t layer_ = -1;  // the one that runs
   bool gram_ = false;
   bool cosine_ = false;
-  std::vector<std::vector<float>> grams_;  // [kv_head][head_dim * head_dim]
-  std::vector<float> token_cosines_;       // of the layer that runs
-  std::vector<float> cosines_;             // [layers so far]
+  std::vector<std::vector<std::vector<float>>> grams_;  // [layer][kv_head][head_dim * head_dim]
+  std::vector<float> token_cosines_;                    // of the layer that runs
+  std::vector<float> cosines_;                          // [layers so far]
 };
 
 }  // namespace rkv::engine

@@ -146,9 +146,10 @@ std::size_t ComposedPolicy::StateBytes(const TurnShape& shape, kv::Codec codec,
   std::size_t bytes = 0;
   if (parts_.evictor != nullptr) {
     const std::int64_t more = shape.max_new_tokens;
-    const std::int64_t slots = parts_.evictor->RowsKept(shape, rows - more) + more;
-    bytes += parts_.evictor->StateBytes(shape, slots);
-    rows = slots;
+    if (parts_.park) {  // the states are of the view
+      rows = parts_.evictor->RowsKept(shape, rows - more) + more;
+    }
+    bytes += parts_.evictor->StateBytes(shape, rows);
   }
   if (parts_.selector != nullptr && shape.selects) {
     bytes += parts_.selector->StateBytes(shape, codec, rows);

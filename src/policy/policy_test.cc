@@ -183,6 +183,7 @@ TEST(CheckShape, AWindowThatWasAskedForFitsThePrompt) {
               "option 'window_size' is '64', allowed: a whole number from 1 to 63, the tokens of "
               "the prompt");
     EXPECT_EQ(check(name, 5), "") << "the default gives way";
+    EXPECT_EQ(check(Make(name)->spec(), 5), "") << "also when it is spelled out";
   }
 }
 

@@ -14,8 +14,6 @@ namespace rkv::policy {
 // Follows Rows::heads of what Evict kept; slots that come later belong to every head.
 class QueryHeadLists final : public HeadState {
  public:
-  explicit QueryHeadLists(std::int32_t group) : group_(group) {}
-
   Status Build(const StateBuild& build) override;
   Status Append(const kv::SlotView& rows) override;
   void Truncate(const kv::SlotView& rows) override;
@@ -25,7 +23,6 @@ class QueryHeadLists final : public HeadState {
   void Fill(Rows& live) const;
 
  private:
-  std::int32_t group_;
   std::int32_t slots_ = 0;
   std::vector<std::vector<std::int32_t>> heads_;  // [group]; empty: all slots
 };

@@ -48,6 +48,15 @@ std::vector<std::string_view> Names() {
 Result<std::unique_ptr<const Policy>> Read(std::string_view name, std::string prefix, Parts parts,
                                            const MethodString& given) {
   auto policy = std::make_unique<ComposedPolicy>(name, std::move(prefix), std::move(parts));
+  OptionLister defaults;
+  policy->Options(defaults);
+  // A default that is spelled out still gives way to a short prompt.
+  const bool window_given = std::ranges::any_of(given.options, [&](const auto& option) {
+    return option.name == "window_size" &&
+           std::ranges::none_of(defaults.options, [&](const OptionInfo& info) {
+             return info.name == option.name && info.default_value == option.value;
+           });
+  });
   OptionReader reader(given);
   policy->Options(reader);
   if (Status status = reader.Finish(); !status.ok()) {
@@ -56,9 +65,7 @@ Result<std::unique_ptr<const Policy>> Read(std::string_view name, std::string pr
   if (Status status = policy->Load(); !status.ok()) {
     return status;
   }
-  if (std::ranges::any_of(given.options, [](const MethodString::Option& option) {
-        return option.name == "window_size";
-      })) {
+  if (window_given) {
     policy->HoldToWindow();
   }
   policy->FixSpec();

@@ -66,8 +66,8 @@ class SnapKv final : public Evictor {
     return {};
   }
 
-  std::unique_ptr<HeadState> NewState(const StateShape& shape) const override {
-    return options_.per_head ? std::make_unique<QueryHeadLists>(shape.turn->group) : nullptr;
+  std::unique_ptr<HeadState> NewState(const StateShape& /*shape*/) const override {
+    return options_.per_head ? std::make_unique<QueryHeadLists>() : nullptr;
   }
   void Live(const HeadDecode& in, Rows& live) const override {
     if (in.state != nullptr) {
