@@ -101,7 +101,8 @@ std::int32_t ComposedPolicy::RowsAtEnd(const TurnShape& shape, std::int32_t kept
 Status ComposedPolicy::CheckShape(const TurnShape& shape) const {
   if (parts_.evictor != nullptr) {
     const std::int32_t window = parts_.evictor->needs(shape).window;
-    if (window_given_ && window > shape.prompt_tokens) {
+    // One token is no prompt to choose among: `rkv bench` decodes behind it.
+    if (window_given_ && window > shape.prompt_tokens && shape.prompt_tokens > 1) {
       return {Code::kInvalidArgument,
               fmt::format("option 'window_size' is '{}', allowed: a whole number from 1 to {}, the "
                           "tokens of the prompt",

@@ -182,6 +182,7 @@ TEST(CheckShape, AWindowThatWasAskedForFitsThePrompt) {
     EXPECT_EQ(check(given, 63),
               "option 'window_size' is '64', allowed: a whole number from 1 to 63, the tokens of "
               "the prompt");
+    EXPECT_EQ(check(given, 1), "") << "one token is no prompt to choose among";
     EXPECT_EQ(check(name, 5), "") << "the default gives way";
     EXPECT_EQ(check(Make(name)->spec(), 5), "") << "also when it is spelled out";
   }
