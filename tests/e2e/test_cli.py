@@ -419,13 +419,13 @@ def test_bench_limits_its_peer_to_some_settings():
 
 
 def test_bench_formats():
-    args = ("-p", "8", "-n", "2", "--kv", "full;rocketkv:budget=64,window_size=16")
+    args = ("-p", "8", "-n", "2", "--kv", "full;rocketkv:budget=64,window_size=4")
     table = bench(*args).stdout
-    assert "| engine" in table and "rocketkv:budget=64,window_size=16" in table
+    assert "| engine" in table and "rocketkv:budget=64,window_size=4" in table
     assert "Milliseconds of a token by stage" in table
     lines = bench(*args, "-o", "csv").stdout.splitlines()
     rows = list(csv.DictReader(lines))
-    assert len(rows) == 4 and rows[3]["kv"] == "rocketkv:budget=64,window_size=16"
+    assert len(rows) == 4 and rows[3]["kv"] == "rocketkv:budget=64,window_size=4"
     assert float(rows[3]["tokens_per_second_median"]) > 0 and float(rows[3]["stage_linear"]) > 0
     objects = [json.loads(line) for line in bench(*args, "-o", "jsonl").stdout.splitlines()]
     assert "version" in objects[0]["header"] and [o["test"] for o in objects[1:]] == ["pp8", "pp8", "tg2", "tg2"]
