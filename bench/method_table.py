@@ -48,9 +48,9 @@ def git_text(paths):
 def rows_of(args, methods):
     """Runs the program once a document; yields its rows."""
     with tempfile.TemporaryDirectory() as folder:
-        for name, paths in DOCUMENTS.items():
+        for name in args.documents.split(","):
             document = pathlib.Path(folder) / name
-            document.write_text(git_text(paths))
+            document.write_text(git_text(DOCUMENTS[name]))
             command = [args.program, args.model, str(args.tokens), str(args.steps), args.budgets,
                        ";".join(methods), str(document)]
             run = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -104,6 +104,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=6000)
     parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--budgets", default="128,256,512,1024")
+    parser.add_argument("--documents", default=",".join(DOCUMENTS))
     parser.add_argument("--methods", help="method strings by ';' with {} for the budget")
     parser.add_argument("--beyond", action="store_true", help="RocketKV's own options instead")
     parser.add_argument("--duo", help="head table for duo, made by `rkv calibrate duo`")
