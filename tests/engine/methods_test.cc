@@ -26,11 +26,22 @@ constexpr const char* kModel = test::kMethodModel;
 
 using Logits = std::vector<std::vector<float>>;
 
-// The methods alone, and with `compositions` all pairs of evictor and selector too.
+// Under a sanitizer the pairs take minutes: there two evictors stand for all, one that drops
+// rows once and one that goes on dropping them.
+bool PairIsRun(const std::string& method) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return method.starts_with("evict=snapkv,") || method.starts_with("evict=h2o,");
+#else
+  return method.starts_with("evict=");
+#endif
+}
+
+// The methods alone, and with `compositions` pairs of evictor and selector too.
 template <class Body>
 void ForEachMethod(bool compositions, const Body& body) {
   for (const std::string& method : AllMethods()) {
-    if (compositions || method.find("select=") == std::string::npos) {
+    const bool pair = method.find("select=") != std::string::npos;
+    if (!pair || (compositions && PairIsRun(method))) {
       SCOPED_TRACE(method);
       body(method);
     }
