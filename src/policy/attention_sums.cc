@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
 #include "policy/rows.h"
+#include "policy/scored_rows.h"
 
 namespace rkv::policy {
 namespace {
 
 std::size_t Size(std::int64_t n) { return static_cast<std::size_t>(n); }
-
-float NanLast(float sum) { return std::isnan(sum) ? -std::numeric_limits<float>::infinity() : sum; }
 
 // The part of some heads of a group, all of which read `slots`.
 void AddHeads(const HeadDecode& in, const attention::GroupQuery& query,

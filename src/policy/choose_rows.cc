@@ -1,10 +1,9 @@
 #include "policy/choose_rows.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <numeric>
 
+#include "policy/scored_rows.h"
 #include "policy/stages.h"
 
 namespace rkv::policy {
@@ -48,10 +47,7 @@ void ChooseRows(const HeadDecode& in, std::span<const float> u, std::int32_t chu
 
 void CutAtMass(std::span<const float> u, std::int32_t chunk_rows, std::int32_t slots,
                const ForcedRows& forced, double mass, std::vector<std::int32_t>& rows) {
-  const auto score = [&](std::int32_t row) {
-    const float s = u[Size(row / chunk_rows)];
-    return std::isnan(s) ? -std::numeric_limits<float>::infinity() : s;
-  };
+  const auto score = [&](std::int32_t row) { return NanLast(u[Size(row / chunk_rows)]); };
   const auto others = std::stable_partition(rows.begin(), rows.end(), [&](std::int32_t row) {
     return row < forced.first || row >= slots - forced.last;
   });

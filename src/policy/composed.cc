@@ -130,7 +130,6 @@ Needs ComposedPolicy::needs(const TurnShape& shape) const {
     needs.query_gram = needs.query_gram || more.query_gram;
     needs.key_rank = more.key_rank;
     needs.scores_steps = needs.scores_steps || more.scores_steps;
-    needs.observes = needs.observes || more.observes;
   }
   needs.park = parts_.park;
   needs.prefill_last_token = prefill_last_token_;
@@ -255,11 +254,6 @@ Status ComposedPolicy::Select(const HeadDecode& in, Rows& read) const {
 
 Status ComposedPolicy::Observe(const HeadDecode& in, const Rows& read,
                                std::span<const float> log_sum, Rows& keep) const {
-  if (parts_.selector != nullptr) {
-    if (Status status = parts_.selector->Observe(OfSelector(in), read); !status.ok()) {
-      return status;
-    }
-  }
   return parts_.evictor == nullptr ? Status()
                                    : parts_.evictor->Observe(OfEvictor(in), read, log_sum, keep);
 }

@@ -113,10 +113,6 @@ class Selector {
   }
   // Called only when the dense bypass does not hold; `in.state` is of NewState.
   virtual Status Select(const HeadDecode& in, Rows& read) const = 0;
-  virtual Status Observe(const HeadDecode& in, const Rows& read) const {
-    (void)in, (void)read;
-    return {};
-  }
   // Policy's function of the same name; `state` is of NewState.
   virtual void ExactKeys(const TurnShape& shape, const HeadState& state, std::int32_t slots,
                          std::vector<std::int32_t>& exact) const {

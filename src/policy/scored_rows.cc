@@ -1,20 +1,10 @@
 #include "policy/scored_rows.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "attention/pool_rows.h"
 
 namespace rkv::policy {
-namespace {
-
-float NanLast(float score) {
-  return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
-}
-
-}  // namespace
-
 bool Before(const ScoredRow& a, const ScoredRow& b) {
   if (a.pooled != b.pooled) {
     return a.pooled > b.pooled;

@@ -2,11 +2,18 @@
 #ifndef RKV_POLICY_SCORED_ROWS_H_
 #define RKV_POLICY_SCORED_ROWS_H_
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
 namespace rkv::policy {
+
+// How a score is ordered: NaN behind every number. Source: policy specification 0.2.4.
+inline float NanLast(float score) {
+  return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
+}
 
 struct ScoredRow {
   float pooled = 0;  // mass, max-pooled over neighbours; NaN reads as -infinity in both

@@ -1,8 +1,6 @@
 #include "policy/stages.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "base/check.h"
@@ -10,10 +8,6 @@
 
 namespace rkv::policy {
 namespace {
-
-float NanLast(float score) {
-  return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
-}
 
 // Which of `chunks` (ascending) comes last in the order (u descending, chunk ascending).
 std::int32_t LastInOrder(std::span<const float> u, std::span<const std::int32_t> chunks) {
