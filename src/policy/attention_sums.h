@@ -3,10 +3,12 @@
 #define RKV_POLICY_ATTENTION_SUMS_H_
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "policy/head_state.h"
+#include "policy/parts.h"
 #include "policy/policy.h"
 
 namespace rkv::policy {
@@ -66,6 +68,29 @@ class AttentionSums : public HeadState {
   SlotSums slots_;
   kv::MemoryMeter* meter_;
   std::size_t bytes_ = 0;
+};
+
+// What evictors that go by these sums have in common: their state is an AttentionSums, and a step
+// reads its live slots.
+class SummingEvictor : public Evictor {
+ public:
+  // A token reads its own row beside those that the one before left.
+  std::int64_t RowsAfter(const TurnShape& shape, std::int64_t kept,
+                         std::int64_t more) const override {
+    return more == 0 ? kept : RowsKept(shape, kept + more - 1) + 1;
+  }
+  double StateCost(const TurnShape& shape, std::int32_t slots) const override {
+    return static_cast<double>(slots) / shape.head_dim;
+  }
+  std::unique_ptr<HeadState> NewState(const StateShape& shape) const override {
+    return std::make_unique<AttentionSums>(shape);
+  }
+  std::size_t StateBytes(const TurnShape& /*shape*/, std::int64_t rows) const override {
+    return AttentionSums::Bytes(rows);
+  }
+  void Live(const HeadDecode& in, Rows& live) const override {
+    static_cast<const AttentionSums&>(*in.state).slots().Fill(live);
+  }
 };
 
 // sums[slot] += attention that the slots of `read` got at this step, over the group; [slots].

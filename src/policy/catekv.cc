@@ -48,13 +48,7 @@ class CateKv final : public Evictor {
     if (path_.empty()) {
       return {};
     }
-    Result<HeadTable> table = LoadHeadTable(path_, kName);
-    if (!table) {
-      return table.error();
-    }
-    table_ = *std::move(table);
-    ranks_ = table_.Ranks();
-    return {};
+    return LoadRanks(path_, kName, table_, ranks_);
   }
   Status CheckShape(const TurnShape& shape) const override {
     return path_.empty() ? Status() : CheckHeadTable(table_, shape);

@@ -40,13 +40,7 @@ class Duo final : public Evictor {
                           "`rkv calibrate {0} -m MODEL -o FILE`",
                           kName)};
     }
-    Result<HeadTable> table = LoadHeadTable(path_, kName);
-    if (!table) {
-      return table.error();
-    }
-    table_ = *std::move(table);
-    ranks_ = table_.Ranks();
-    return {};
+    return LoadRanks(path_, kName, table_, ranks_);
   }
 
   Status CheckShape(const TurnShape& shape) const override { return CheckHeadTable(table_, shape); }

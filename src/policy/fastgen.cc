@@ -26,7 +26,7 @@ class FastGenState final : public AttentionSums {
   FastGenRule rule_ = kEverything;
 };
 
-class FastGen final : public Evictor {
+class FastGen final : public SummingEvictor {
  public:
   void Options(OptionVisitor& options) override {
     options.Number("threshold", threshold_, {.low = 0, .high = 2, .automatic = true},
@@ -46,13 +46,6 @@ class FastGen final : public Evictor {
   }
   std::int64_t RowsKept(const TurnShape& shape, std::int64_t rows) const override {
     return threshold_ < 0 ? Evictor::RowsKept(shape, rows) : rows;
-  }
-  std::int64_t RowsAfter(const TurnShape& shape, std::int64_t kept,
-                         std::int64_t more) const override {
-    return more == 0 ? kept : RowsKept(shape, kept + more - 1) + 1;
-  }
-  double StateCost(const TurnShape& shape, std::int32_t slots) const override {
-    return static_cast<double>(slots) / shape.head_dim;
   }
   void Explain(const TurnShape& shape, Numbers& out) const override {
     const FastGenCounts counts = CountsOf(shape);
@@ -83,12 +76,6 @@ class FastGen final : public Evictor {
 
   std::unique_ptr<HeadState> NewState(const StateShape& shape) const override {
     return std::make_unique<FastGenState>(shape);
-  }
-  std::size_t StateBytes(const TurnShape&, std::int64_t rows) const override {
-    return AttentionSums::Bytes(rows);
-  }
-  void Live(const HeadDecode& in, Rows& live) const override {
-    static_cast<const FastGenState&>(*in.state).slots().Fill(live);
   }
   Status Observe(const HeadDecode& in, const Rows& read, std::span<const float> log_sum,
                  Rows& keep) const override {

@@ -8,7 +8,7 @@
 namespace rkv::policy {
 namespace {
 
-class H2o final : public Evictor {
+class H2o final : public SummingEvictor {
  public:
   void Options(OptionVisitor& options) override {
     options.Int("heavy", heavy_, {.low = 1, .high = kMaxTokens, .automatic = true},
@@ -23,14 +23,6 @@ class H2o final : public Evictor {
   std::int64_t RowsKept(const TurnShape& shape, std::int64_t rows) const override {
     const Split split = SplitOf(shape);
     return std::min<std::int64_t>(rows, split.heavy + split.recent);
-  }
-  // A token reads its own row beside those that the one before left.
-  std::int64_t RowsAfter(const TurnShape& shape, std::int64_t kept,
-                         std::int64_t more) const override {
-    return more == 0 ? kept : RowsKept(shape, kept + more - 1) + 1;
-  }
-  double StateCost(const TurnShape& shape, std::int32_t slots) const override {
-    return static_cast<double>(slots) / shape.head_dim;
   }
   void Explain(const TurnShape& shape, Numbers& out) const override {
     const Split split = SplitOf(shape);
@@ -51,15 +43,6 @@ class H2o final : public Evictor {
     return {};
   }
 
-  std::unique_ptr<HeadState> NewState(const StateShape& shape) const override {
-    return std::make_unique<AttentionSums>(shape);
-  }
-  std::size_t StateBytes(const TurnShape&, std::int64_t rows) const override {
-    return AttentionSums::Bytes(rows);
-  }
-  void Live(const HeadDecode& in, Rows& live) const override {
-    static_cast<const AttentionSums&>(*in.state).slots().Fill(live);
-  }
   Status Observe(const HeadDecode& in, const Rows& read, std::span<const float> log_sum,
                  Rows& keep) const override {
     SlotSums& slots = static_cast<AttentionSums&>(*in.state).slots();

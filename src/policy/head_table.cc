@@ -159,6 +159,17 @@ Result<HeadTable> LoadHeadTable(const std::string& path, std::string_view method
   return table;
 }
 
+Status LoadRanks(const std::string& path, std::string_view method, HeadTable& table,
+                 std::vector<std::int32_t>& ranks) {
+  Result<HeadTable> loaded = LoadHeadTable(path, method);
+  if (!loaded) {
+    return loaded.error();
+  }
+  table = *std::move(loaded);
+  ranks = table.Ranks();
+  return {};
+}
+
 Status CheckHeadTable(const HeadTable& table, const TurnShape& shape) {
   if (table.model == shape.model && table.layers == shape.layers &&
       table.kv_heads == shape.kv_heads) {

@@ -34,6 +34,10 @@ std::string HeadTableJson(const HeadTable& table);
 // kInvalidArgument when it is no table or another method's. Each names the file.
 Result<HeadTable> LoadHeadTable(const std::string& path, std::string_view method);
 
+// LoadHeadTable and HeadTable::Ranks; after an error both are as before.
+Status LoadRanks(const std::string& path, std::string_view method, HeadTable& table,
+                 std::vector<std::int32_t>& ranks);
+
 // Errors: kInvalidArgument when `table` is of another model than `shape`: names both.
 Status CheckHeadTable(const HeadTable& table, const TurnShape& shape);
 
