@@ -142,6 +142,7 @@ class Filler {
       if (Status status = PlaceHead(park ? all : keep[h], cache.heads[h]); !status.ok()) {
         return status;
       }
+      cache.states[h] = session_.NewState(layer, static_cast<std::int32_t>(h));
       if (park && !keep[h].all) {
         cache.hot[h].Set(keep[h].list);
         for (std::int32_t row = body_; row < tokens_; ++row) {

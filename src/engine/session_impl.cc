@@ -88,11 +88,10 @@ void SessionImpl::WarnOfDroppedRows() {
   if (!any) {
     return;
   }
-  const std::string_view keeps_all = policy::MakePolicy("rocketkv-mt") ? "rocketkv-mt" : "hsa";
   std::string warning = fmt::format(
-      "{} dropped rows of earlier turns: text that only later questions need may be lost ({} keeps "
-      "all rows)",
-      state_.policy->name(), keeps_all);
+      "{} dropped rows of earlier turns: text that only later questions need may be lost "
+      "(rocketkv-mt keeps all rows)",
+      state_.policy->name());
   if (std::ranges::find(warnings_, warning) == warnings_.end()) {
     warnings_.push_back(std::move(warning));
   }

@@ -63,7 +63,8 @@ Status SessionState::BeginTurn(std::int32_t turn_tokens, const Runtime& runtime)
   }
   shape = turn;
   needs = policy->needs(shape);
-  for (std::int32_t l = 0; l < shape.layers && empty(); ++l) {
+  // A prefill makes the states of every layer; a first prompt of one token may have none.
+  for (std::int32_t l = 0; l < shape.layers && empty() && turn_tokens == 1; ++l) {
     LayerCache& layer = layers[static_cast<std::size_t>(l)];
     for (std::int32_t h = 0; h < shape.kv_heads; ++h) {
       layer.states[static_cast<std::size_t>(h)] = NewState(l, h);

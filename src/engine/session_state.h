@@ -47,8 +47,8 @@ struct SessionState {
   SessionState& operator=(const SessionState&) = delete;
 
   // Fixes shape and needs for a prompt of `turn_tokens` behind what was seen. Once, before the
-  // first prompt; again before a later one when the policy plans anew: the prefill then makes new
-  // states. Errors: those of Policy::CheckShape; the session is then as before.
+  // first prompt; again before a later one when the policy plans anew. States are the prefill's to
+  // make. Errors: those of Policy::CheckShape; the session is then as before.
   Status BeginTurn(std::int32_t turn_tokens, const Runtime& runtime);
   // Notes a token that is about to be computed.
   void SeeToken(const Runtime& runtime, Token token);

@@ -99,7 +99,7 @@ struct HeadPrefill {
   std::span<const float> near_mass;    // [view.rows], of them what comes from within the band
   std::span<const float> query_gram;   // [head_dim][head_dim]
   std::span<const float> scores;       // what Score made of this head; empty in Score itself
-  const HeadState* state = nullptr;    // of the turn before; never built in the first
+  const HeadState* state = nullptr;    // of the turn before; null in the first
 
   // Rows before the window, and whether there is anything to score.
   std::int32_t prefix() const { return view.rows - window.tokens; }
