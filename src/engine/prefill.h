@@ -63,11 +63,11 @@ class Prefill {
   Status EvictDeferred();
   Status EvictLayer(std::size_t index, std::int32_t layer, LayerCache& full,
                     std::span<const std::vector<float>> scores);
-  std::vector<std::vector<float>> ScoreHeads(std::size_t index);
+  std::vector<std::vector<float>> ScoreLayer(std::size_t index);
   std::vector<policy::HeadPrefill> HeadsOf(const SessionState& session, LayerCache& full,
                                            std::int32_t layer) const;
   policy::LayerPrefill LayerOf(const SessionState& session, std::size_t index, std::int32_t layer,
-                               std::span<const policy::HeadPrefill> heads, Scratch& scratch) const;
+                               std::span<const policy::HeadPrefill> heads) const;
   Status CopyLayer(SessionState& session);
   Status PlaceRows(SessionState& session, std::int32_t layer, LayerCache& full,
                    std::span<const policy::Rows> keep);

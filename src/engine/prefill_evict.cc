@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "engine/head_scores.h"
 #include "engine/low_rank_keys.h"
 #include "engine/prefill.h"
 
@@ -50,8 +51,7 @@ std::vector<policy::HeadPrefill> Prefill::HeadsOf(const SessionState& session, L
 
 policy::LayerPrefill Prefill::LayerOf(const SessionState& session, std::size_t index,
                                       std::int32_t layer,
-                                      std::span<const policy::HeadPrefill> heads,
-                                      Scratch& scratch) const {
+                                      std::span<const policy::HeadPrefill> heads) const {
   policy::LayerPrefill in;
   in.shape = session.shape;
   in.layer = layer;
@@ -62,7 +62,6 @@ policy::LayerPrefill Prefill::LayerOf(const SessionState& session, std::size_t i
   in.all_scores = deferred_[index];
   in.classes = session.classes;
   in.backend = runtime_.backend;
-  in.scratch = &scratch;
   return in;
 }
 
@@ -71,7 +70,7 @@ Status Prefill::EndLayer() {
   const std::size_t layer_bytes = RowBytes(Cache(primary()));
   for (std::size_t i = sessions_.size(); i-- > 0;) {
     SessionState& session = *sessions_[i];
-    std::vector<std::vector<float>> scores = ScoreHeads(i);
+    std::vector<std::vector<float>> scores = ScoreLayer(i);
     Status status;
     if (session.needs.all_layers) {
       deferred_[i].push_back(std::move(scores));
@@ -105,19 +104,11 @@ Status Prefill::EvictDeferred() {
   return {};
 }
 
-std::vector<std::vector<float>> Prefill::ScoreHeads(std::size_t index) {
+std::vector<std::vector<float>> Prefill::ScoreLayer(std::size_t index) {
   const StageTimer timer(Stage("prefill.window"));
   SessionState& session = *sessions_[index];
   const std::vector<policy::HeadPrefill> heads = HeadsOf(session, Cache(primary()), layer_);
-  std::vector<std::vector<float>> scores(heads.size());
-  runtime_.pool->ParallelFor(static_cast<std::int64_t>(heads.size()),
-                             [&](std::int64_t task, const ThreadPool::Worker& worker) {
-                               const auto h = Size(task);
-                               session.policy->Score(
-                                   LayerOf(session, index, layer_, heads, worker.scratch), heads[h],
-                                   scores[h]);
-                             });
-  return scores;
+  return ScoreHeads(*session.policy, LayerOf(session, index, layer_, heads), *runtime_.pool);
 }
 
 Status Prefill::CopyLayer(SessionState& session) {
@@ -134,7 +125,8 @@ Status Prefill::EvictLayer(std::size_t index, std::int32_t layer, LayerCache& fu
     heads[h].scores = scores[h];
   }
   Scratch scratch;
-  const policy::LayerPrefill in = LayerOf(session, index, layer, heads, scratch);
+  policy::LayerPrefill in = LayerOf(session, index, layer, heads);
+  in.scratch = &scratch;
   std::vector<policy::Rows> keep(heads.size());
   Status status = session.policy->Evict(in, keep);
   if (status.ok()) {

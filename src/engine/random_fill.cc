@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "base/scratch.h"
+#include "engine/head_scores.h"
 
 namespace rkv::engine {
 namespace {
@@ -84,8 +85,7 @@ class Filler {
 
   // Lets the policy choose among `body_` rows by random queries.
   Status Evict(std::int32_t layer, std::span<policy::Rows> keep) {
-    const std::vector<policy::HeadPrefill> heads = Heads(layer);
-    std::vector<std::vector<float>> scores(heads.size());
+    std::vector<policy::HeadPrefill> heads = Heads(layer);
     policy::LayerPrefill in;
     in.shape = session_.shape;
     in.layer = layer;
@@ -95,19 +95,12 @@ class Filler {
     in.residual_cosine = cosines_;
     in.classes = session_.classes;
     in.backend = runtime_.backend;
-    runtime_.pool->ParallelFor(params_.kv_heads,
-                               [&](std::int64_t h, const ThreadPool::Worker& worker) {
-                                 policy::LayerPrefill mine = in;
-                                 mine.scratch = &worker.scratch;
-                                 session_.policy->Score(mine, heads[Size(h)], scores[Size(h)]);
-                               });
+    const std::vector<std::vector<float>> scores = ScoreHeads(*session_.policy, in, *runtime_.pool);
+    for (std::size_t h = 0; h < heads.size(); ++h) {
+      heads[h].scores = scores[h];
+    }
     Scratch scratch;
     in.scratch = &scratch;
-    std::vector<policy::HeadPrefill> scored = heads;
-    for (std::size_t h = 0; h < scored.size(); ++h) {
-      scored[h].scores = scores[h];
-    }
-    in.heads = scored;
     Status status = session_.policy->Evict(in, keep);
     kept_.emplace_back(keep.begin(), keep.end());
     return status;
