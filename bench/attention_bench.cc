@@ -53,6 +53,18 @@ class Heads {
   std::vector<kv::HeadStore> stores_;
 };
 
+// head_dim, group, stored rows, rows read, MiB of heads that take turns, codec: of what a model
+// reads.
+void RowReads(benchmark::internal::Benchmark* b) {
+  for (const std::int64_t codec : {kF16, kQ8}) {
+    for (const auto& [head_dim, group] : {std::pair{64, 1}, {64, 3}, {64, 7}, {128, 4}}) {
+      b->Args({head_dim, group, 7500, 7500, 128, codec});
+      b->Args({head_dim, group, 1000, 1000, 0, codec});
+    }
+    b->Args({64, 3, 2400, 256, 128, codec});
+  }
+}
+
 // Args: head_dim, group, stored rows, rows read (all when equal, else a random ascending list), MiB
 // of heads that take turns (0: one head, from the cache), codec. items: rows.
 void DecodeRows(benchmark::State& state) {
@@ -80,15 +92,7 @@ void DecodeRows(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * read * row_bytes);
   state.SetItemsProcessed(state.iterations() * read);
 }
-BENCHMARK(DecodeRows)->Apply([](benchmark::internal::Benchmark* b) {
-  for (const std::int64_t codec : {kF16, kQ8}) {
-    for (const auto& [head_dim, group] : {std::pair{64, 1}, {64, 3}, {64, 7}, {128, 4}}) {
-      b->Args({head_dim, group, 7500, 7500, 128, codec});
-      b->Args({head_dim, group, 1000, 1000, 0, codec});
-    }
-    b->Args({64, 3, 2400, 256, 128, codec});
-  }
-});
+BENCHMARK(DecodeRows)->Apply(RowReads);
 
 // Args: head_dim, group, stored rows, rows scored (all when equal, else a random ascending list),
 // MiB of heads that take turns (0: one head, from the cache), codec. items: rows; bytes: of keys.
@@ -115,15 +119,7 @@ void ScoreRows(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * read * key_bytes);
   state.SetItemsProcessed(state.iterations() * read);
 }
-BENCHMARK(ScoreRows)->Apply([](benchmark::internal::Benchmark* b) {
-  for (const std::int64_t codec : {kF16, kQ8}) {
-    for (const auto& [head_dim, group] : {std::pair{64, 1}, {64, 3}, {64, 7}, {128, 4}}) {
-      b->Args({head_dim, group, 7500, 7500, 128, codec});
-      b->Args({head_dim, group, 1000, 1000, 0, codec});
-    }
-    b->Args({64, 3, 2400, 256, 128, codec});
-  }
-});
+BENCHMARK(ScoreRows)->Apply(RowReads);
 
 // Args: head_dim, group, first row, tokens.
 void PrefillTile(benchmark::State& state) {
